@@ -1,0 +1,271 @@
+package verdict
+
+// A Digest is an OCI digest with its algorithm: "sha256:" and 64 lower-case
+// hexadecimal digits. Readers validate it before it comes here.
+type Digest string
+
+// A Checksum is an ostree SHA-256 object checksum: 64 lower-case hexadecimal
+// digits.
+type Checksum string
+
+// A Root names the root directory of an ostree commit: the checksums of its
+// dirtree and dirmeta objects. Two commits with equal roots hold the same
+// files, owners, modes and extended attributes.
+type Root struct {
+	DirTree Checksum
+	DirMeta Checksum
+}
+
+// CommitSource says how an inner ostree commit was learned. Only the sources
+// documented as proving may carry a proof.
+type CommitSource string
+
+const (
+	// CommitFromDeployment is the deployed commit itself, read from the
+	// host's repository and hash-checked (a plain commit deployment). Proving.
+	CommitFromDeployment CommitSource = "deployment"
+	// CommitFromBlobRef is the commit behind the host's
+	// ostree/container/blob ref for layer 0, hash-checked. Proving.
+	CommitFromBlobRef CommitSource = "blob-ref"
+	// CommitFromParent is the parent of the host's merge commit, present in
+	// the repository and hash-checked. Proving.
+	CommitFromParent CommitSource = "merge-parent"
+	// CommitFromLayerHead is the commit object at the head of the image's
+	// layer 0, hash-checked and equal to the ostree.commit label of the
+	// digest-verified config. Proving.
+	CommitFromLayerHead CommitSource = "layer-head"
+	// CommitFromLayer is the only commit object in a layer that was read
+	// whole and matched its digest. Proving.
+	CommitFromLayer CommitSource = "layer"
+	// CommitFromLabel is the label alone. It proves nothing.
+	CommitFromLabel CommitSource = "label"
+)
+
+// Proving reports whether a commit learned this way may carry a proof.
+func (s CommitSource) Proving() bool {
+	switch s {
+	case CommitFromDeployment, CommitFromBlobRef, CommitFromParent, CommitFromLayerHead, CommitFromLayer:
+		return true
+	case CommitFromLabel:
+		return false
+	}
+	return false
+}
+
+// An InnerCommit is the ostree commit that an OS image encapsulates, or that a
+// plain deployment is.
+type InnerCommit struct {
+	Checksum Checksum
+	Source   CommitSource
+	// Root is the commit's root, from the hash-checked commit object.
+	Root Root
+	// Timestamp is the commit's own time in seconds since the epoch.
+	Timestamp uint64
+}
+
+// An Identity says what content an OS is. On the booted side it comes from the
+// deployed commit, on the target side from the registry.
+type Identity struct {
+	// Architecture is the image's CPU architecture in Go's naming.
+	Architecture Fact[string]
+	// Version is for show only; it never proves anything.
+	Version string
+	// ManifestDigest is the digest of the manifest for one architecture
+	// (never of a manifest list).
+	ManifestDigest Fact[Digest]
+	// ConfigDigest is the digest of the image config (the image ID).
+	ConfigDigest Fact[Digest]
+	// DiffIDs are the digests of the uncompressed layers, in order.
+	DiffIDs Fact[[]Digest]
+	// Layers is the number of layers in the manifest.
+	Layers Fact[int]
+	// FinalDiffID is the label ostree.final-diffid; known and empty where the
+	// image has no such label.
+	FinalDiffID Fact[Digest]
+	// DerivedLayers counts the layers after ostree.final-diffid; a plain
+	// commit deployment has none.
+	DerivedLayers Fact[int]
+	// InnerCommit is the encapsulated ostree commit.
+	InnerCommit Fact[InnerCommit]
+	// KernelRelease is the label or metadata key ostree.linux, for the cost
+	// forecast only.
+	KernelRelease string
+}
+
+// DeploymentKind says how the booted deployment came about.
+type DeploymentKind string
+
+const (
+	// PlainCommit is a deployment of an ostree commit that no container image
+	// made: its checksum is the inner commit.
+	PlainCommit DeploymentKind = "commit"
+	// ContainerImage is a deployment of a merge commit written by ostree-ext.
+	ContainerImage DeploymentKind = "container"
+	// ClientLayered is a deployment with packages layered or overridden by
+	// rpm-ostree on this host.
+	ClientLayered DeploymentKind = "layered"
+)
+
+// A Deployment is the state of the booted deployment beyond its content.
+type Deployment struct {
+	// Checksum is the deployed commit.
+	Checksum Checksum
+	// Serial is the number behind the checksum in the deployment's name.
+	Serial int
+	// Stateroot is the deployment's operating system name.
+	Stateroot string
+	Kind      DeploymentKind
+	// Root is the root of the deployed (possibly merged or layered) commit.
+	Root Root
+	// Timestamp is the deployed commit's time in seconds since the epoch.
+	Timestamp uint64
+	// Divergences are all ways in which the running system may differ from
+	// the deployed commit, or will differ after the next boot. Empty means
+	// none: the readers have looked for every one.
+	Divergences []Divergence
+	// RequestedPackages are the package names that the origin asks rpm-ostree
+	// to layer; sorted.
+	RequestedPackages []string
+}
+
+// A DivergenceKind is a stable code.
+type DivergenceKind string
+
+// Ways in which a node is not, or will not stay, what its booted commit says.
+const (
+	NotDefault           DivergenceKind = "not-default"           // another deployment boots next
+	Staged               DivergenceKind = "staged"                // /run/ostree/staged-deployment
+	Unlocked             DivergenceKind = "unlocked"              // development, transient or hotfix overlay
+	LiveApplied          DivergenceKind = "live-applied"          // rpm-ostree apply-live
+	SoftRebooted         DivergenceKind = "soft-rebooted"         // the running root is not the one that the kernel booted
+	SoftRebootPending    DivergenceKind = "soft-reboot-pending"   // /run/nextroot is prepared
+	PackageOverride      DivergenceKind = "package-override"      // [overrides] in the origin, or replaced/removed packages in the commit
+	InitramfsRegenerated DivergenceKind = "initramfs-regenerated" // regenerate-initramfs, initramfs-etc
+	LocalAssembly        DivergenceKind = "local-assembly"        // cliwrap, modules, override-commit, unconfigured-state and other local changes
+	CommitPartial        DivergenceKind = "commit-partial"        // state/<commit>.commitpartial exists
+	OriginConflict       DivergenceKind = "origin-conflict"       // the origin names two identities
+)
+
+// A Divergence is one such way, with a detail for a person.
+type Divergence struct {
+	Kind   DivergenceKind
+	Detail string
+}
+
+// NodePayload says whether the deployment's own tree holds what a cluster node
+// needs to join.
+type NodePayload struct {
+	Kubelet bool // usr/bin/kubelet is a regular file in the deployed commit
+	CRIO    bool // usr/bin/crio likewise
+}
+
+// NetworkState says whether this boot still runs on NetworkManager state made
+// in the initrd which the boot after a pivot would have cleaned away
+// (NetworkManager-clean-initrd-state.service of the machine-config-operator).
+type NetworkState struct {
+	// Leftover is empty where nothing would have been cleaned, else it says
+	// what: a device and its profile.
+	Leftover string
+}
+
+// Booted holds the facts of the host.
+type Booted struct {
+	// Architecture is the host's own, in Go's naming.
+	Architecture Fact[string]
+	Identity     Identity
+	Deployment   Fact[Deployment]
+	// DeploymentKernels are the kernel releases in the deployed commit's own
+	// usr/lib/modules.
+	DeploymentKernels Fact[[]string]
+	// RunningKernel is the release of the running kernel (uname -r).
+	RunningKernel Fact[string]
+	// BootEntryOptions is the options line of the booted deployment's boot
+	// loader entry.
+	BootEntryOptions Fact[string]
+	// CommandLine is /proc/cmdline.
+	CommandLine Fact[string]
+	// LegacyKernelArguments are the lines of /etc/pivot/kernel-args; known
+	// and empty where there is no such file.
+	LegacyKernelArguments Fact[[]string]
+	FIPS                  Fact[bool]
+	// ForceFile says whether /run/machine-config-daemon-force exists.
+	ForceFile    Fact[bool]
+	NodePayload  Fact[NodePayload]
+	NetworkState Fact[NetworkState]
+	// Blobs are the digests of the image layers that the host's repository
+	// already holds (ostree/container/blob refs); for the cost only.
+	Blobs map[Digest]bool
+	// OriginReference is the pull spec that the MCD reads from the origin:
+	// custom-url pivot://X as X, overridden by container-image-reference with
+	// transport and signature prefix removed. It predicts the MCD and never
+	// proves anything.
+	OriginReference Fact[string]
+}
+
+// A MachineConfig holds what the encapsulated MachineConfig asks for.
+type MachineConfig struct {
+	// Name is metadata.name, for show.
+	Name string
+	// OSImageURL is the pull spec of the target, verbatim.
+	OSImageURL string
+	// Digest pins the target; empty where osImageURL is a tag.
+	Digest Digest
+	// KernelArguments are the entries of spec.kernelArguments, verbatim.
+	KernelArguments []string
+	// KernelType is canonical: "default", "realtime", "64k-pages" or a value
+	// that this program does not know.
+	KernelType string
+	Extensions []string
+	FIPS       bool
+	// ExtensionsImage is spec.baseOSExtensionsContainerImage.
+	ExtensionsImage string
+	// Foreign lists what an encapsulated MachineConfig never has: Ignition
+	// files, units, users and other sections, each named.
+	Foreign []string
+	// LayeringMarks names the annotations of on-cluster layering that are
+	// set although osImageURL is not the layered image that they name.
+	LayeringMarks []string
+}
+
+// SignatureRequirement is what the host's policy.json asks of the target.
+type SignatureRequirement string
+
+const (
+	// SignatureNone accepts anything: insecureAcceptAnything.
+	SignatureNone SignatureRequirement = "none"
+	// SignatureReject refuses the image whatever its signature.
+	SignatureReject SignatureRequirement = "reject"
+	// SignatureRequired asks for a signature, not yet looked for.
+	SignatureRequired SignatureRequirement = "required"
+	// SignatureVerified means that a required signature was fetched and
+	// verified.
+	SignatureVerified SignatureRequirement = "verified"
+	// SignatureInvalid means that it was fetched and refused.
+	SignatureInvalid SignatureRequirement = "invalid"
+)
+
+// SignaturePolicy is a requirement and where it comes from, for show.
+type SignaturePolicy struct {
+	Requirement SignatureRequirement
+	// Scope is the policy.json scope that applies.
+	Scope string
+	// Detail is for a person.
+	Detail string
+}
+
+// A Layer is a layer of the target's manifest.
+type Layer struct {
+	Digest Digest
+	// Size is the compressed size in bytes.
+	Size int64
+}
+
+// Target holds the facts of the wanted OS.
+type Target struct {
+	MachineConfig Fact[MachineConfig]
+	Identity      Identity
+	// ManifestLayers are the target's layers; for the cost.
+	ManifestLayers Fact[[]Layer]
+	// SignaturePolicy is the host's policy for this image.
+	SignaturePolicy Fact[SignaturePolicy]
+}
