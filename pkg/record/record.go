@@ -1,0 +1,102 @@
+// Package record holds the account of one firstboot run: what was decided, by
+// which proof and at what cost. It lies on the host as
+// /var/lib/oneboot/firstboot.json.
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/oneboot/oneboot/pkg/verdict"
+)
+
+// Path is where the record lies below the root.
+const Path = "/var/lib/oneboot/firstboot.json"
+
+// APIVersion and Kind head every record. A reader refuses others.
+const (
+	APIVersion = "oneboot.dev/v1"
+	Kind       = "FirstbootRecord"
+)
+
+// MaxSize bounds a record file, in bytes.
+const MaxSize = 1 << 20
+
+// ErrNotRecord is wrapped by errors about files that are no record or one of
+// another version.
+var ErrNotRecord = errors.New("not a oneboot record")
+
+// A Record is one run.
+type Record struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Version is the program that wrote it.
+	Version string `json:"version"`
+	// Time is when the run ended, in UTC.
+	Time time.Time `json:"time"`
+	// BootID is /proc/sys/kernel/random/boot_id of the boot that decided; empty
+	// where it could not be read. A skip decided in one boot and a join in
+	// another are not a skipped pivot.
+	BootID string `json:"bootID"`
+	// Mode is what the run was allowed to do: "report" changes nothing.
+	Mode string `json:"mode"`
+	// Seconds is how long the run took.
+	Seconds float64 `json:"seconds"`
+	// Registry is what the run asked of registries.
+	Registry Registry `json:"registry"`
+	// Verdict is what was decided.
+	Verdict verdict.Verdict `json:"verdict"`
+}
+
+// Registry is traffic with registries: HTTP requests of every kind, and bytes
+// of bodies read.
+type Registry struct {
+	Requests int   `json:"requests"`
+	Bytes    int64 `json:"bytes"`
+}
+
+// Marshal writes the record as indented JSON with a final newline.
+func (r Record) Marshal() ([]byte, error) {
+	r.APIVersion, r.Kind = APIVersion, Kind
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("writing record: %w", err)
+	}
+	return append(b, '\n'), nil
+}
+
+// Parse reads a record. Unknown fields are ignored, so that an older program
+// reads a newer record of the same version; anything else unexpected is an
+// error.
+func Parse(b []byte) (*Record, error) {
+	if len(b) > MaxSize {
+		return nil, fmt.Errorf("reading record: %d bytes, over the limit of %d", len(b), MaxSize)
+	}
+	var r Record
+	dec := json.NewDecoder(bytes.NewReader(b))
+	if err := dec.Decode(&r); err != nil {
+		return nil, fmt.Errorf("reading record: %w", err)
+	}
+	if dec.More() {
+		return nil, errors.New("reading record: something follows the document")
+	}
+	if r.APIVersion != APIVersion || r.Kind != Kind {
+		return nil, fmt.Errorf("reading record: %w: apiVersion %q, kind %q", ErrNotRecord, r.APIVersion, r.Kind)
+	}
+	return &r, nil
+}
+
+// Proves reports whether the record proves, offline, that the deployment with
+// this checksum holds the content of osImageURL: a skip that is not
+// hypothetical, for exactly this pull spec, pinned by digest, decided on
+// exactly this deployment. The booted checksum is the caller's own reading of
+// the host now, which is what makes an old record safe to ask.
+func (r *Record) Proves(osImageURL string, booted verdict.Checksum) bool {
+	v := r.Verdict
+	return v.Action == verdict.Skip && !v.Hypothetical && v.Reason == verdict.ReasonProven && v.Proof != "" &&
+		osImageURL != "" && v.Target.OSImageURL == osImageURL &&
+		booted != "" && v.Booted.Checksum == booted
+}
