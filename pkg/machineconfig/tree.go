@@ -129,8 +129,9 @@ func parseJSON(b []byte) (node, error) {
 	if err != nil {
 		return node{}, err
 	}
+	end := d.InputOffset()
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return node{}, fmt.Errorf("there is something behind the JSON document, at byte %d: remove it", d.InputOffset())
+		return node{}, fmt.Errorf("there is something behind the JSON document, which ends at byte %d: remove it", end)
 	}
 	return n, nil
 }
@@ -149,7 +150,7 @@ func (p *jsonParser) value(path string, depth int) (node, error) {
 	}
 	tok, err := p.d.Token()
 	if err != nil {
-		return node{}, at(path, syntaxError(err))
+		return node{}, at(path, p.syntaxError(err))
 	}
 	switch t := tok.(type) {
 	case nil:
@@ -179,7 +180,7 @@ func (p *jsonParser) list(path string, depth int) (node, error) {
 		n.items = append(n.items, v)
 	}
 	if _, err := p.d.Token(); err != nil {
-		return node{}, at(path, syntaxError(err))
+		return node{}, at(path, p.syntaxError(err))
 	}
 	return n, nil
 }
@@ -189,7 +190,7 @@ func (p *jsonParser) object(path string, depth int) (node, error) {
 	for p.d.More() {
 		tok, err := p.d.Token()
 		if err != nil {
-			return node{}, at(path, syntaxError(err))
+			return node{}, at(path, p.syntaxError(err))
 		}
 		key, ok := tok.(string)
 		if !ok {
@@ -204,19 +205,17 @@ func (p *jsonParser) object(path string, depth int) (node, error) {
 		}
 	}
 	if _, err := p.d.Token(); err != nil {
-		return node{}, at(path, syntaxError(err))
+		return node{}, at(path, p.syntaxError(err))
 	}
 	return n, nil
 }
 
-func syntaxError(err error) error {
-	if se, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return fmt.Errorf("the JSON is malformed at byte %d: %w", se.Offset, err)
-	}
+// syntaxError says where the decoder stood: behind the last token it could read.
+func (p *jsonParser) syntaxError(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("the JSON ends too early: the file is cut off")
 	}
-	return fmt.Errorf("the JSON is malformed: %w", err)
+	return fmt.Errorf("the JSON is malformed behind byte %d: %w", p.d.InputOffset(), err)
 }
 
 // parseYAML reads one YAML document without anchors, aliases, merge keys and
