@@ -192,7 +192,7 @@ func copyTree(from, to, name string) error {
 		}
 		target := filepath.Join(to, rel)
 		switch {
-		case rel == fillerDir:
+		case rel == FillerDir:
 			return fs.SkipDir
 		case e.IsDir():
 			return os.MkdirAll(target, 0o755)

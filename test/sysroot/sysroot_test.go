@@ -84,7 +84,7 @@ func TestBootedRoot(t *testing.T) {
 	if got := readFile(t, r.Path("usr/bin/kubelet")); !strings.HasPrefix(got, "\x7fELF") {
 		t.Error("the kubelet is no ELF file")
 	}
-	if _, err := os.Stat(r.Path(fillerDir)); !os.IsNotExist(err) {
+	if _, err := os.Stat(r.Path(FillerDir)); !os.IsNotExist(err) {
 		t.Errorf("the filler was copied: %v", err)
 	}
 	show := ostree(t, "show", "--repo="+s.Repo(), "--print-metadata-key=rpmostree.rpmdb.pkglist", c)

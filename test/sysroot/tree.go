@@ -19,9 +19,9 @@ const DefaultKernel = "5.14.0-427.35.1.el9_4.x86_64"
 // DefaultVersion is the OS version of a [Tree] that names none.
 const DefaultVersion = "416.94.202410160352-0"
 
-// fillerDir holds the filler of a tree, below its root. A live root gets no
+// FillerDir holds the filler of a tree, below its root. A live root gets no
 // copy of it.
-const fillerDir = "usr/share/filler"
+const FillerDir = "usr/share/filler"
 
 // A Tree describes a small but realistic OS tree. The zero value is a tree
 // with a kernel, an initramfs, a kubelet, CRI-O and a shell. Two equal values
@@ -106,9 +106,11 @@ func (t Tree) standardFiles(program string) map[string]File {
 		kernels = []string{DefaultKernel}
 	}
 	files := map[string]File{
-		"usr/bin/bash":    {Content: program, Mode: 0o755},
-		"usr/bin/kubelet": {Content: program, Mode: 0o755},
-		"usr/bin/crio":    {Content: program, Mode: 0o755},
+		// What follows an executable's sections is not loaded: it makes
+		// the three differ, as real ones do.
+		"usr/bin/bash":    {Content: program + "bash", Mode: 0o755},
+		"usr/bin/kubelet": {Content: program + "kubelet", Mode: 0o755},
+		"usr/bin/crio":    {Content: program + "crio", Mode: 0o755},
 		"usr/bin/sh":      {Link: "bash"},
 		"bin":             {Link: "usr/bin"},
 		"lib":             {Link: "usr/lib"},
@@ -159,7 +161,7 @@ func (t Tree) writeFiller(dir string) error {
 	if t.FillerBytes == 0 {
 		return nil
 	}
-	if err := makeDirs(dir, fillerDir); err != nil {
+	if err := makeDirs(dir, FillerDir); err != nil {
 		return err
 	}
 	var seed [32]byte
@@ -168,7 +170,7 @@ func (t Tree) writeFiller(dir string) error {
 	for i, left := 0, t.FillerBytes; left > 0; i++ {
 		size := min(left, most)
 		left -= size
-		name := filepath.Join(dir, fillerDir, fmt.Sprintf("%05d", i))
+		name := filepath.Join(dir, FillerDir, fmt.Sprintf("%05d", i))
 		if err := writeFrom(name, io.LimitReader(random, size)); err != nil {
 			return err
 		}
