@@ -254,3 +254,31 @@ func binaryChecksum(field string, b []byte) (verdict.Checksum, error) {
 	}
 	return verdict.Checksum(hex.EncodeToString(b)), nil
 }
+
+// MaxFileHeader bounds the header of a content object, in bytes. Extended
+// attributes are limited to 64 KiB each by Linux.
+const MaxFileHeader = 1 << 20
+
+// An ArchiveFileHeader is the header of a content object in an archive
+// repository, without its extended attributes.
+type ArchiveFileHeader struct {
+	// Size is that of the uncompressed content, in bytes.
+	Size           uint64
+	UID, GID, Mode uint32
+	// Target is a symbolic link's target, else empty.
+	Target string
+}
+
+// ParseArchiveFileHeader decodes the GVariant (tuuuusa(ayay)) that follows
+// the eight bytes of length and padding (OSTREE zlib file header).
+func ParseArchiveFileHeader(b []byte) (*ArchiveFileHeader, error) {
+	fs, err := parseObject("(tuuuusa(ayay))", b)
+	if err != nil {
+		return nil, err
+	}
+	h := &ArchiveFileHeader{Size: fs[0].uint64BE(), UID: fs[1].uint32BE(), GID: fs[2].uint32BE(), Mode: fs[3].uint32BE()}
+	if h.Target, err = fs[5].text(); err != nil {
+		return nil, fmt.Errorf("symlink target: %w", err)
+	}
+	return h, nil
+}

@@ -1,8 +1,6 @@
 package format
 
-import (
-	"fmt"
-)
+import "strings"
 
 // Groups of the origin file. They are those of rpm-ostree's origin.rs and of
 // libostree (OSTREE_ORIGIN_TRANSIENT_GROUP).
@@ -47,6 +45,11 @@ type Origin struct {
 	// Modules are the values of every key of [modules].
 	Modules []string
 	Pinned  bool
+
+	// Conflict says in words which two identities the origin names; it is
+	// empty for a proper origin. rpm-ostree refuses an origin that has both a
+	// refspec and a container image, even an empty one.
+	Conflict string
 
 	// Other holds the keys that this program does not know.
 	Other []OriginKey
@@ -93,6 +96,7 @@ func ParseOrigin(b []byte) (*Origin, error) {
 			o.Other = append(o.Other, OriginKey{Group: group})
 		}
 	}
+	o.Conflict = conflict(f)
 	return o, nil
 }
 
@@ -135,21 +139,15 @@ func knownGroup(g string) bool {
 	return false
 }
 
-// Conflict says in words which two identities the origin names; it is empty
-// for a proper origin. rpm-ostree refuses an origin that names both a refspec
-// and a container image.
-func (o *Origin) Conflict() string {
-	switch {
-	case o.Refspec != "" && o.ContainerImageReference != "":
-		return both("refspec", o.Refspec, "container-image-reference", o.ContainerImageReference)
-	case o.BaseRefspec != "" && o.ContainerImageReference != "":
-		return both("baserefspec", o.BaseRefspec, "container-image-reference", o.ContainerImageReference)
-	case o.Refspec != "" && o.BaseRefspec != "" && o.Refspec != o.BaseRefspec:
-		return both("refspec", o.Refspec, "baserefspec", o.BaseRefspec)
+func conflict(f *KeyFile) string {
+	var found []string
+	for _, key := range []string{"refspec", "baserefspec", "container-image-reference"} {
+		if v, ok := f.Raw(originGroup, key); ok {
+			found = append(found, key+"="+v)
+		}
 	}
-	return ""
-}
-
-func both(k1, v1, k2, v2 string) string {
-	return fmt.Sprintf("[origin] %s=%s and %s=%s", k1, v1, k2, v2)
+	if len(found) < 2 {
+		return ""
+	}
+	return "[origin] " + strings.Join(found, " and ")
 }

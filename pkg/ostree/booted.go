@@ -1,0 +1,154 @@
+package ostree
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/oneboot/oneboot/pkg/ostree/format"
+)
+
+// A Booted is the deployment that the system runs.
+type Booted struct {
+	*Deployment
+	// SoftRebooted is empty where the running root is the deployment that the
+	// kernel was booted with; else it says what is known of that one.
+	SoftRebooted string
+	// Confirmed says that the running root was compared by device and inode,
+	// rather than the kernel command line believed.
+	Confirmed bool
+}
+
+// Booted returns the deployment that the system runs, given the kernel command
+// line. The root must be that of a system booted through ostree, with its
+// /run. Where the root is the running host's, the command line alone is not
+// believed: it is stale after a soft reboot, and its link may have been made
+// anew since.
+func (s *Sysroot) Booted(cmdline string) (*Booted, error) {
+	state, err := s.runDict(runBooted)
+	if err != nil {
+		return nil, fmt.Errorf("finding booted deployment: %w", err)
+	}
+	if state == nil {
+		return nil, fmt.Errorf("finding booted deployment: no %s: the system was not booted through ostree, or its /run is not to be seen here", runBooted)
+	}
+	link, err := commandLineLink(cmdline)
+	if err != nil {
+		return nil, fmt.Errorf("finding booted deployment: %w", err)
+	}
+	list, err := s.Deployments()
+	if err != nil {
+		return nil, fmt.Errorf("finding booted deployment: %w", err)
+	}
+	d, linkErr := s.follow(link)
+	if linkErr == nil {
+		d = withEntry(d, list)
+		list = append(list, d)
+	}
+	if staged, err := s.Staged(); err == nil && staged != nil {
+		// A soft reboot may lead into a staged deployment.
+		list = append(list, staged)
+	}
+	running, live, err := s.runningRoot(state)
+	if err != nil {
+		return nil, fmt.Errorf("finding booted deployment: %w", err)
+	}
+	b, err := confirm(d, link, list, running, live)
+	if err != nil {
+		if linkErr != nil {
+			err = fmt.Errorf("%w; kernel command line: %w", err, linkErr)
+		}
+		return nil, fmt.Errorf("finding booted deployment: %w", err)
+	}
+	return b, nil
+}
+
+// commandLineLink finds ostree= as ostree-prepare-root does.
+func commandLineLink(cmdline string) (format.BootLink, error) {
+	for _, arg := range strings.Fields(cmdline) {
+		if strings.HasPrefix(arg, "androidboot.") {
+			return format.BootLink{}, fmt.Errorf("kernel command line has %s: Android boot is not supported", arg)
+		}
+	}
+	arg, ok := ostreeArgument(cmdline)
+	if !ok {
+		return format.BootLink{}, errors.New("kernel command line has no ostree= argument")
+	}
+	l, err := format.ParseBootLink(arg)
+	if err != nil {
+		return format.BootLink{}, fmt.Errorf("kernel command line: %w", err)
+	}
+	return l, nil
+}
+
+// withEntry returns the listed deployment that d is, with its boot entry, or d
+// itself. The boot checksum stays that of the link.
+func withEntry(d *Deployment, list []*Deployment) *Deployment {
+	for _, o := range list {
+		if o.same(d) {
+			return o
+		}
+	}
+	return d
+}
+
+type deviceInode struct{ dev, ino uint64 }
+
+// runningRoot returns device and inode of the folder that backs the running
+// root: as recorded at boot, else those of "/" itself where that is live. The
+// zero value means that nothing is recorded.
+func (s *Sysroot) runningRoot(state *format.Dict) (at deviceInode, live bool, err error) {
+	live = s.root.Live()
+	pair, ok, err := state.Uint64Pair(backingKey)
+	if err != nil {
+		return at, live, fmt.Errorf("reading %s: %w", runBooted, err)
+	}
+	if ok {
+		return deviceInode{pair[0], pair[1]}, live, nil
+	}
+	if !live {
+		return at, false, nil
+	}
+	dev, ino, err := s.root.DeviceInode("/")
+	if err != nil {
+		return at, live, err
+	}
+	return deviceInode{dev, ino}, live, nil
+}
+
+// confirm compares the deployment of the command line (nil where its link
+// leads nowhere) with the running root. On a root that is not live the device
+// numbers may be those of another system, so there they only count where they
+// match.
+func confirm(d *Deployment, link format.BootLink, list []*Deployment, running deviceInode, live bool) (*Booted, error) {
+	at := func(o *Deployment) bool { return o.dev == running.dev && o.ino == running.ino }
+	if running == (deviceInode{}) {
+		if d == nil {
+			return nil, errors.New("no deployment")
+		}
+		return &Booted{Deployment: d}, nil
+	}
+	if d != nil && at(d) {
+		return &Booted{Deployment: d, Confirmed: true}, nil
+	}
+	for _, o := range list {
+		if !at(o) {
+			continue
+		}
+		b := &Booted{Deployment: o, Confirmed: true}
+		switch {
+		case d != nil:
+			b.SoftRebooted = "the kernel command line names " + d.Name()
+		case o.Stateroot != link.Stateroot || o.BootCsum != link.BootCsum:
+			b.SoftRebooted = "the kernel command line names boot checksum " + link.BootCsum + " of " + link.Stateroot
+		}
+		return b, nil
+	}
+	if live {
+		return nil, errors.New("the running root is none of the deployments, by device and inode")
+	}
+	if d == nil {
+		return nil, errors.New("no deployment")
+	}
+	return &Booted{Deployment: d}, nil
+}

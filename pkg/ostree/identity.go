@@ -1,0 +1,299 @@
+package ostree
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/oneboot/oneboot/pkg/ostree/format"
+	"github.com/oneboot/oneboot/pkg/verdict"
+)
+
+// Keys of the merge commit's metadata, written by ostree-ext (store.rs).
+const (
+	keyManifestDigest = "ostree.manifest-digest"
+	keyManifest       = "ostree.manifest"
+	keyImageConfig    = "ostree.container.image-config"
+	keyImporter       = "ostree.importer.version"
+)
+
+// Labels of the image config (ostree-ext encapsulate.rs, image-spec).
+const (
+	labelCommit      = "ostree.commit"
+	labelFinalDiffID = "ostree.final-diffid"
+	labelLinux       = "ostree.linux"
+	labelVersion     = "org.opencontainers.image.version"
+	labelOldVersion  = "version"
+)
+
+// maxLayers bounds the layers of a stored manifest.
+const maxLayers = 4096
+
+// identity says what content the deployment is. Below client-side layering it
+// describes the base: the layers' own packages are another matter.
+func (r *factReader) identity() verdict.Identity {
+	if r.commitErr != nil {
+		r.unreadable(r.commitErr)
+		return unknownIdentity(r.commitErr)
+	}
+	kind, err := commitKind(r.commit)
+	base, sum, source := r.commit, r.b.Checksum, verdict.CommitFromDeployment
+	if err == nil && kind == verdict.ClientLayered {
+		sum, source = r.commit.Parent, verdict.CommitFromParent
+		if base, err = r.s.repo.Commit(sum); err != nil {
+			err = fmt.Errorf("reading the commit below the layered packages: %w", err)
+		} else if kind, err = commitKind(base); err == nil && kind == verdict.ClientLayered {
+			err = errors.New("the commit below the layered packages is layered itself")
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("reading commit %s: %w", r.b.Checksum, err)
+		r.unreadable(err)
+		return unknownIdentity(err)
+	}
+	if kind == verdict.ContainerImage {
+		return r.containerIdentity(base, sum)
+	}
+	return plainIdentity(base, sum, source)
+}
+
+func unknownIdentity(err error) verdict.Identity {
+	why := err.Error()
+	return verdict.Identity{
+		Architecture:   verdict.Unknown[string](why),
+		ManifestDigest: verdict.Unknown[verdict.Digest](why),
+		ConfigDigest:   verdict.Unknown[verdict.Digest](why),
+		DiffIDs:        verdict.Unknown[[]verdict.Digest](why),
+		Layers:         verdict.Unknown[int](why),
+		FinalDiffID:    verdict.Unknown[verdict.Digest](why),
+		DerivedLayers:  verdict.Unknown[int](why),
+		InnerCommit:    verdict.Unknown[verdict.InnerCommit](why),
+	}
+}
+
+// plainIdentity describes a commit that no image made: it has no digests.
+func plainIdentity(c *format.Commit, sum verdict.Checksum, source verdict.CommitSource) verdict.Identity {
+	id := unknownIdentity(errors.New("the deployment was not made from a container image"))
+	// What is for show only is left out where it cannot be read.
+	id.Version, _, _ = c.Metadata.String("version")
+	id.KernelRelease, _, _ = c.Metadata.String(labelLinux)
+	id.DerivedLayers = verdict.Known(0)
+	id.InnerCommit = verdict.Known(innerCommit(c, sum, source))
+	return id
+}
+
+func innerCommit(c *format.Commit, sum verdict.Checksum, source verdict.CommitSource) verdict.InnerCommit {
+	return verdict.InnerCommit{Checksum: sum, Source: source, Root: c.Root, Timestamp: c.Timestamp}
+}
+
+// A storedManifest is what this program needs of an image manifest. ostree-ext
+// stores it serialized anew, so the string's own digest means nothing.
+type storedManifest struct {
+	Config struct {
+		Digest string `json:"digest"`
+	} `json:"config"`
+	Layers []struct {
+		Digest string `json:"digest"`
+	} `json:"layers"`
+}
+
+// A storedConfig is what this program needs of an image config.
+type storedConfig struct {
+	Architecture string `json:"architecture"`
+	Config       struct {
+		Labels map[string]string `json:"Labels"`
+	} `json:"config"`
+	RootFS struct {
+		DiffIDs []string `json:"diff_ids"`
+	} `json:"rootfs"`
+}
+
+// containerIdentity describes a merge commit.
+func (r *factReader) containerIdentity(c *format.Commit, sum verdict.Checksum) verdict.Identity {
+	where := "reading commit " + string(sum)
+	id := unknownIdentity(errors.New(where))
+	id.ManifestDigest = fact(r, func() (verdict.Digest, error) {
+		s, err := metadataString(c, keyManifestDigest)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", where, err)
+		}
+		d, err := format.ParseDigest(s)
+		if err != nil {
+			return "", fmt.Errorf("%s: %s: %w", where, keyManifestDigest, err)
+		}
+		return d, nil
+	})
+	var layers []verdict.Digest
+	id.ConfigDigest = fact(r, func() (verdict.Digest, error) {
+		config, list, err := readManifest(c)
+		if err != nil {
+			return "", fmt.Errorf("%s: %s: %w", where, keyManifest, err)
+		}
+		layers = list
+		id.Layers = verdict.Known(len(list))
+		return config, nil
+	})
+	config, diffIDs, err := readConfig(c)
+	if err != nil {
+		err = fmt.Errorf("%s: %s: %w", where, keyImageConfig, err)
+		r.unreadable(err)
+		unknown := unknownIdentity(err)
+		id.Architecture, id.DiffIDs = unknown.Architecture, unknown.DiffIDs
+		id.FinalDiffID, id.DerivedLayers, id.InnerCommit = unknown.FinalDiffID, unknown.DerivedLayers, unknown.InnerCommit
+		return id
+	}
+	labels := config.Config.Labels
+	id.Architecture = verdict.Known(config.Architecture)
+	id.DiffIDs = verdict.Known(diffIDs)
+	id.KernelRelease = labels[labelLinux]
+	if id.Version = labels[labelVersion]; id.Version == "" {
+		id.Version = labels[labelOldVersion]
+	}
+	id.FinalDiffID, id.DerivedLayers = derivedLayers(labels, diffIDs, layers)
+	id.InnerCommit = r.innerOf(c, labels, layers)
+	return id
+}
+
+func metadataString(c *format.Commit, key string) (string, error) {
+	s, ok, err := c.Metadata.String(key)
+	if err == nil && !ok {
+		err = errors.New("no metadata key " + key)
+	}
+	return s, err
+}
+
+func readManifest(c *format.Commit) (config verdict.Digest, layers []verdict.Digest, err error) {
+	s, err := metadataString(c, keyManifest)
+	if err != nil {
+		return "", nil, err
+	}
+	var m storedManifest
+	if err := json.Unmarshal([]byte(s), &m); err != nil {
+		return "", nil, fmt.Errorf("decoding JSON: %w", err)
+	}
+	if len(m.Layers) == 0 || len(m.Layers) > maxLayers {
+		return "", nil, fmt.Errorf("it has %d layers", len(m.Layers))
+	}
+	for i, l := range m.Layers {
+		d, err := format.ParseDigest(l.Digest)
+		if err != nil {
+			return "", nil, fmt.Errorf("layers[%d].digest: %w", i, err)
+		}
+		layers = append(layers, d)
+	}
+	if config, err = format.ParseDigest(m.Config.Digest); err != nil {
+		return "", nil, fmt.Errorf("config.digest: %w", err)
+	}
+	return config, layers, nil
+}
+
+func readConfig(c *format.Commit) (*storedConfig, []verdict.Digest, error) {
+	s, err := metadataString(c, keyImageConfig)
+	if err != nil {
+		return nil, nil, err
+	}
+	var config storedConfig
+	if err := json.Unmarshal([]byte(s), &config); err != nil {
+		return nil, nil, fmt.Errorf("decoding JSON: %w", err)
+	}
+	if config.Architecture == "" {
+		return nil, nil, errors.New("it names no architecture")
+	}
+	if n := len(config.RootFS.DiffIDs); n == 0 || n > maxLayers {
+		return nil, nil, fmt.Errorf("it has %d diff ids", n)
+	}
+	var diffIDs []verdict.Digest
+	for i, s := range config.RootFS.DiffIDs {
+		d, err := format.ParseDigest(s)
+		if err != nil {
+			return nil, nil, fmt.Errorf("rootfs.diff_ids[%d]: %w", i, err)
+		}
+		diffIDs = append(diffIDs, d)
+	}
+	return &config, diffIDs, nil
+}
+
+// derivedLayers counts the layers after the one that ostree.final-diffid
+// names, as ostree-ext's parse_manifest_layout does. Where there is room for
+// doubt the count is unknown.
+func derivedLayers(labels map[string]string, diffIDs, layers []verdict.Digest) (verdict.Fact[verdict.Digest], verdict.Fact[int]) {
+	label, ok := labels[labelFinalDiffID]
+	if !ok {
+		return verdict.Known(verdict.Digest("")), verdict.Unknown[int]("the image has no label " + labelFinalDiffID)
+	}
+	final, err := format.ParseDigest(label)
+	if err != nil {
+		why := "label " + labelFinalDiffID + ": " + err.Error()
+		return verdict.Unknown[verdict.Digest](why), verdict.Unknown[int](why)
+	}
+	at, found := 0, 0
+	for i, d := range diffIDs {
+		if d == final {
+			at = i
+			found++
+		}
+	}
+	switch {
+	case len(layers) != len(diffIDs):
+		return verdict.Known(final), verdict.Unknown[int](fmt.Sprintf("the image has %d layers and %d diff ids", len(layers), len(diffIDs)))
+	case found != 1:
+		return verdict.Known(final), verdict.Unknown[int](fmt.Sprintf("label %s names %d of the image's layers, want 1", labelFinalDiffID, found))
+	}
+	return verdict.Known(final), verdict.Known(len(diffIDs) - 1 - at)
+}
+
+// innerOf finds the ostree commit that the image encapsulates: the commit that
+// layer 0 was imported as, else the parent where that is shown to be it.
+func (r *factReader) innerOf(c *format.Commit, labels map[string]string, layers []verdict.Digest) verdict.Fact[verdict.InnerCommit] {
+	if labels[labelFinalDiffID] == "" {
+		// Layer 0 of other images is imported as a commit too, one of no meaning.
+		return verdict.Unknown[verdict.InnerCommit]("the image encapsulates no ostree commit: it has no label " + labelFinalDiffID)
+	}
+	if len(layers) == 0 {
+		return verdict.Unknown[verdict.InnerCommit]("the image's layers are not known")
+	}
+	inner, err := r.innerFromBlob(layers[0])
+	if err == nil {
+		return verdict.Known(inner)
+	}
+	inner, parentErr := r.innerFromParent(c, labels)
+	if parentErr == nil {
+		return verdict.Known(inner)
+	}
+	return verdict.Unknown[verdict.InnerCommit](fmt.Sprintf("%v; %v", err, parentErr))
+}
+
+func (r *factReader) innerFromBlob(layer verdict.Digest) (verdict.InnerCommit, error) {
+	ref, err := format.BlobRef(layer)
+	if err != nil {
+		return verdict.InnerCommit{}, err
+	}
+	sum, err := r.s.repo.ResolveRef(ref)
+	if err != nil {
+		return verdict.InnerCommit{}, err
+	}
+	c, err := r.s.repo.Commit(sum)
+	if err != nil {
+		return verdict.InnerCommit{}, err
+	}
+	if c.Metadata.Has(keyImporter) {
+		return verdict.InnerCommit{}, fmt.Errorf("commit %s of ref %s is an imported layer, not an encapsulated commit", sum, ref)
+	}
+	return innerCommit(c, sum, verdict.CommitFromBlobRef), nil
+}
+
+func (r *factReader) innerFromParent(c *format.Commit, labels map[string]string) (verdict.InnerCommit, error) {
+	switch label := labels[labelCommit]; {
+	case c.Parent == "":
+		return verdict.InnerCommit{}, errors.New("the merge commit has no parent")
+	case label == "":
+		return verdict.InnerCommit{}, errors.New("the image has no label " + labelCommit)
+	case label != string(c.Parent):
+		return verdict.InnerCommit{}, fmt.Errorf("the merge commit's parent %s is not the label %s", c.Parent, labelCommit)
+	}
+	parent, err := r.s.repo.Commit(c.Parent)
+	if err != nil {
+		return verdict.InnerCommit{}, err
+	}
+	return innerCommit(parent, c.Parent, verdict.CommitFromParent), nil
+}
