@@ -121,6 +121,9 @@ func checkDeployment(b Booted, t Target) finding {
 	if len(why) > 0 {
 		return differs(name, "", strings.Join(why, "; "))
 	}
+	if d.Unseen != "" {
+		return unknownBecause("not seen: " + d.Unseen)
+	}
 	return same(name, "")
 }
 

@@ -115,14 +115,18 @@ type Deployment struct {
 	// Stateroot is the deployment's operating system name.
 	Stateroot string
 	Kind      DeploymentKind
-	// Root is the root of the deployed (possibly merged or layered) commit.
+	// Root is the root of the deployed (possibly merged or layered) commit;
+	// the zero Root is not known.
 	Root Root
 	// Timestamp is the deployed commit's time in seconds since the epoch.
 	Timestamp uint64
 	// Divergences are all ways in which the running system may differ from
 	// the deployed commit, or will differ after the next boot. Empty means
-	// none: the readers have looked for every one.
+	// none, where Unseen is empty too: the readers have looked for every one.
 	Divergences []Divergence
+	// Unseen says which divergences the reader could not look for (a saved
+	// rpm-ostree status shows some only); empty where it looked for all.
+	Unseen string
 	// RequestedPackages are the package names that the origin asks rpm-ostree
 	// to layer; sorted.
 	RequestedPackages []string
