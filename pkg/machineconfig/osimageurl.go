@@ -5,6 +5,7 @@ import (
 
 	"github.com/distribution/reference"
 
+	"github.com/oneboot/oneboot/pkg/ostree/format"
 	"github.com/oneboot/oneboot/pkg/verdict"
 )
 
@@ -32,8 +33,13 @@ func ParseOSImageURL(s string) (verdict.Digest, error) {
 	case hasTransport(s):
 		return fail("starts with a transport: write REGISTRY/REPOSITORY@sha256:DIGEST alone")
 	}
-	if _, digest, pinned := strings.Cut(s, "@"); pinned && !validDigest(digest) {
-		return fail("has a malformed digest: want @sha256: and 64 lower-case hexadecimal digits")
+	var pin verdict.Digest
+	if _, digest, pinned := strings.Cut(s, "@"); pinned {
+		d, err := format.ParseDigest(digest)
+		if err != nil {
+			return fail("has a malformed digest: want @sha256: and 64 lower-case hexadecimal digits")
+		}
+		pin = d
 	}
 	named, err := reference.ParseNormalizedNamed(s)
 	if err != nil {
@@ -44,11 +50,7 @@ func ParseOSImageURL(s string) (verdict.Digest, error) {
 	if registry, _, _ := strings.Cut(s, "/"); registry == s || !strings.ContainsAny(registry, ".:") && registry != "localhost" {
 		return fail("is a short name: put the registry in front, as in quay.io/" + shown(reference.FamiliarName(named)))
 	}
-	digested, ok := named.(reference.Digested)
-	if !ok {
-		return "", nil
-	}
-	return verdict.Digest(digested.Digest()), nil
+	return pin, nil
 }
 
 // hasTransport recognises URLs and the transports of skopeo and rpm-ostree.
@@ -68,18 +70,4 @@ func hasTransport(s string) bool {
 		return true
 	}
 	return strings.HasPrefix(word, "ostree-")
-}
-
-// validDigest accepts "sha256:" and 64 lower-case hexadecimal digits.
-func validDigest(s string) bool {
-	hex, ok := strings.CutPrefix(s, "sha256:")
-	if !ok || len(hex) != 64 {
-		return false
-	}
-	for i := range len(hex) {
-		if c := hex[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
 }
