@@ -1,0 +1,159 @@
+package osimage
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/docker/distribution/registry/api/errcode"
+	"go.podman.io/image/v5/docker"
+)
+
+// A Code is a stable name for a kind of failure, as printed in the verdict's
+// errors[].code.
+type Code string
+
+// Codes of this package's errors.
+const (
+	RegistryUnreachable   Code = "registry-unreachable"    // no connection, no TLS, no answer that could be read
+	RegistryUnauthorized  Code = "registry-unauthorized"   // 401, 403, a refused token request
+	RegistryThrottled     Code = "registry-throttled"      // 429
+	RegistryServerError   Code = "registry-server-error"   // 5xx and other statuses without meaning
+	RegistryBlocked       Code = "registry-blocked"        // blocked by registries.conf
+	ImageNotFound         Code = "image-not-found"         // no such repository, manifest, blob or local image
+	Timeout               Code = "timeout"                 // the caller's time ran out
+	DigestMismatch        Code = "digest-mismatch"         // bytes that are not those which the digest names
+	ReferenceInvalid      Code = "reference-invalid"       // the image's name cannot be used
+	ManifestInvalid       Code = "manifest-invalid"        // malformed, over a limit or of an unsupported type; the config too
+	NoInstance            Code = "no-instance"             // a manifest list without an image for the architecture
+	LayerTruncated        Code = "layer-truncated"         // a layer ended early
+	LayerInvalid          Code = "layer-invalid"           // a layer that is not what an OS image has
+	CommitLabelMismatch   Code = "commit-label-mismatch"   // the layer holds another commit than the label says
+	NotAnOSImage          Code = "not-an-os-image"         // no ostree-encapsulated image
+	RegistriesConfInvalid Code = "registries-conf-invalid" // registries.conf, registries.conf.d, registries.d
+	PolicyInvalid         Code = "policy-invalid"          // policy.json missing, unreadable or malformed
+	AuthUnreadable        Code = "auth-unreadable"         // an auth file unreadable or malformed
+	CertsInvalid          Code = "certs-invalid"           // certs.d or the CA bundle
+	ProxyInvalid          Code = "proxy-invalid"           // proxy.env or a proxy's address
+)
+
+// An Error is any failure of this package. Its text never holds credentials,
+// query strings or the caller's own port numbers.
+type Error struct {
+	Code Code
+	// Source is what was read: a file's path below the root, or the image.
+	Source string
+	// Message says what went wrong, for a person.
+	Message string
+	// Err is the cause, for errors.Is and errors.As; its own text is not
+	// redacted.
+	Err error
+}
+
+func (e *Error) Error() string { return e.Source + ": " + e.Message }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// CodeOf returns the code of an error of this package, or "" for any other.
+func CodeOf(err error) Code {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// fail makes an Error of err, which may come from a library.
+func fail(code Code, source string, err error) *Error {
+	return &Error{Code: code, Source: source, Message: redact(err.Error()), Err: err}
+}
+
+// failf makes an Error from a text of this package's own.
+func failText(code Code, source, message string) *Error {
+	return &Error{Code: code, Source: source, Message: message}
+}
+
+var (
+	userInfo    = regexp.MustCompile(`(://)[^/@\s"]*@`)
+	queryString = regexp.MustCompile(`(https?://[^\s"?]+)\?[^\s"]*`)
+	localPort   = regexp.MustCompile(`\b(tcp[46]? )\S+->`)
+	httpStatus  = regexp.MustCompile(`StatusCode: ([0-9]{3})\b`)
+)
+
+// redact removes what may be secret from a library's message (credentials in
+// addresses, signatures in query strings) and what differs from run to run.
+func redact(s string) string {
+	s = userInfo.ReplaceAllString(s, "$1")
+	s = queryString.ReplaceAllString(s, "$1?...")
+	return localPort.ReplaceAllString(s, "$1")
+}
+
+// classify finds the code for an error of the registry library. The library
+// has few public error types: statuses are found where it keeps them.
+func classify(ctx context.Context, err error) Code {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code
+	}
+	text := err.Error()
+	switch {
+	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return Timeout
+	case errors.Is(err, fs.ErrNotExist):
+		return ImageNotFound
+	case errors.Is(err, docker.ErrTooManyRequests):
+		return RegistryThrottled
+	case strings.Contains(text, "getting username and password"):
+		return AuthUnreadable
+	case strings.Contains(text, "signature storage"), strings.Contains(text, "loading registries"):
+		return RegistriesConfInvalid
+	case strings.Contains(text, " is blocked in "):
+		return RegistryBlocked
+	case strings.Contains(text, "exceeded maximum allowed size"):
+		return ManifestInvalid
+	}
+	if _, ok := errors.AsType[docker.ErrUnauthorizedForCredentials](err); ok {
+		return RegistryUnauthorized
+	}
+	if e, ok := errors.AsType[docker.UnexpectedHTTPStatusError](err); ok {
+		return statusCode(e.StatusCode)
+	}
+	var ec errcode.ErrorCoder
+	if errors.As(err, &ec) {
+		if ec.ErrorCode() == errcode.ErrorCodeUnknown && strings.Contains(strings.ToLower(text), "not found") {
+			return ImageNotFound // several registries answer a 404 so
+		}
+		return statusCode(ec.ErrorCode().Descriptor().HTTPStatusCode)
+	}
+	if m := httpStatus.FindStringSubmatch(text); m != nil {
+		if n, err := strconv.Atoi(m[1]); err == nil {
+			return statusCode(n)
+		}
+	}
+	return RegistryUnreachable
+}
+
+func statusCode(status int) Code {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return RegistryUnauthorized
+	case http.StatusNotFound:
+		return ImageNotFound
+	case http.StatusTooManyRequests:
+		return RegistryThrottled
+	default:
+		return RegistryServerError
+	}
+}
+
+// transient reports whether the same request may succeed a little later.
+func transient(code Code) bool {
+	switch code {
+	case RegistryUnreachable, RegistryThrottled, RegistryServerError, LayerTruncated, Timeout:
+		return true
+	default:
+		return false
+	}
+}

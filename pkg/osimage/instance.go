@@ -1,0 +1,66 @@
+package osimage
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	imgspecv1 "github.com/opencontainers/image-spec/specs-go/v1"
+	"go.podman.io/image/v5/manifest"
+	"go.podman.io/image/v5/types"
+
+	"github.com/oneboot/oneboot/pkg/verdict"
+)
+
+// errNoInstance says that a list has nothing for the architecture.
+var errNoInstance = errors.New("no image in the manifest list")
+
+const maxInstances = 1000
+
+// chooseInstance picks the manifest for sys' architecture from an OCI index or
+// a Docker manifest list, by the library's rules (variants, zstd, first one
+// wins), after entries that are no images were left out: attestations as
+// BuildKit attaches them (annotation vnd.docker.reference.type, platform
+// unknown/unknown), and artifacts.
+func chooseInstance(list []byte, sys *types.SystemContext) (verdict.Digest, error) {
+	// Docker's list has the fields of an OCI index that count here.
+	var index imgspecv1.Index
+	if err := json.Unmarshal(list, &index); err != nil {
+		return "", fmt.Errorf("parsing JSON%s: %w", jsonPosition(list, err), err)
+	}
+	if len(index.Manifests) > maxInstances {
+		return "", fmt.Errorf("more than %d entries", maxInstances)
+	}
+	var images []imgspecv1.Descriptor
+	for i, d := range index.Manifests {
+		if _, err := checkDigest(d.Digest.String()); err != nil {
+			return "", fmt.Errorf("entry %d: %w", i, err)
+		}
+		if isImage(d) {
+			images = append(images, d)
+		}
+	}
+	if len(images) == 0 {
+		return "", errNoInstance
+	}
+	chosen, err := manifest.OCI1IndexFromComponents(images, nil).ChooseInstance(sys)
+	if err != nil {
+		return "", fmt.Errorf("%w for linux/%s", errNoInstance, sys.ArchitectureChoice)
+	}
+	return checkDigest(chosen.String())
+}
+
+func isImage(d imgspecv1.Descriptor) bool {
+	if _, ok := d.Annotations["vnd.docker.reference.type"]; ok || d.ArtifactType != "" {
+		return false
+	}
+	if p := d.Platform; p != nil && (p.OS == "unknown" || p.Architecture == "unknown") {
+		return false
+	}
+	switch d.MediaType {
+	case imgspecv1.MediaTypeImageManifest, manifest.DockerV2Schema2MediaType, "":
+		return true
+	default:
+		return false
+	}
+}

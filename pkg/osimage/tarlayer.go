@@ -1,0 +1,171 @@
+package osimage
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"regexp"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/oneboot/oneboot/pkg/ostree/format"
+	"github.com/oneboot/oneboot/pkg/verdict"
+)
+
+const (
+	maxCommit = 16 << 20
+	// maxHeadEntries and maxHeadBytes bound the uncompressed head of a layer:
+	// before the commit there are a few dozen directories and the
+	// repository's config.
+	maxHeadEntries = 10_000
+	maxHeadBytes   = 64 << 20
+	// maxLayerBytes bounds a whole uncompressed layer.
+	maxLayerBytes = 32 << 30
+	maxZstdWindow = 32 << 20
+)
+
+var (
+	errNoCommit   = errors.New("holds no ostree commit object")
+	errTwoCommits = errors.New("holds more than one ostree commit object")
+	errTooLong    = errors.New("uncompressed data over the limit")
+)
+
+// commitPath is where ostree-ext puts the commit in layer 0 (tar/export.rs);
+// /ostree is a link to /sysroot/ostree.
+var commitPath = regexp.MustCompile(`^(?:sysroot/)?ostree/repo/objects/([0-9a-f]{2})/([0-9a-f]{62})\.commit$`)
+
+// anyCommitPath is a commit object in any repository.
+var anyCommitPath = regexp.MustCompile(`(?:^|/)objects/[0-9a-f]{2}/[0-9a-f]{62}\.commit$`)
+
+// A commitObject is a commit whose bytes match its name.
+type commitObject struct {
+	checksum verdict.Checksum
+	bytes    []byte
+}
+
+// decompress recognizes gzip and zstd (zstd:chunked too) by their first bytes;
+// anything else is read as it is.
+func decompress(r io.Reader) (io.Reader, func(), error) {
+	b := bufio.NewReaderSize(r, 32<<10)
+	magic, err := b.Peek(4)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, nil, err
+	}
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		z, err := gzip.NewReader(b)
+		if err != nil {
+			return nil, nil, err
+		}
+		return z, func() { z.Close() }, nil
+	case bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}), len(magic) == 4 && magic[0]&0xf0 == 0x50 && bytes.Equal(magic[1:], []byte{0x2a, 0x4d, 0x18}):
+		z, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxZstdWindow))
+		if err != nil {
+			return nil, nil, err
+		}
+		return z, z.Close, nil
+	default:
+		return b, func() {}, nil
+	}
+}
+
+// firstCommit reads a layer's uncompressed tar up to its first commit object.
+func firstCommit(r io.Reader) (commitObject, error) {
+	t := tar.NewReader(&limitedReader{r: r, left: maxHeadBytes})
+	for range maxHeadEntries {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return commitObject{}, errNoCommit
+		}
+		if err != nil {
+			return commitObject{}, err
+		}
+		if commitPath.MatchString(entryName(h)) {
+			return readCommit(t, h)
+		}
+	}
+	return commitObject{}, fmt.Errorf("%w among its first %d entries", errNoCommit, maxHeadEntries)
+}
+
+// onlyCommit reads a whole uncompressed tar, which must hold exactly one
+// commit object, in any repository.
+func onlyCommit(r io.Reader) (commitObject, error) {
+	var found commitObject
+	seen := false
+	limited := &limitedReader{r: r, left: maxLayerBytes}
+	t := tar.NewReader(limited)
+	for {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return commitObject{}, err
+		}
+		if !anyCommitPath.MatchString(entryName(h)) {
+			continue
+		}
+		if seen {
+			return commitObject{}, errTwoCommits
+		}
+		seen = true
+		if found, err = readCommit(t, h); err != nil {
+			return commitObject{}, err
+		}
+	}
+	if !seen {
+		return commitObject{}, errNoCommit
+	}
+	// What follows the archive's end counts for the digests.
+	_, err := io.Copy(io.Discard, limited)
+	return found, err
+}
+
+func entryName(h *tar.Header) string { return path.Clean("/" + h.Name)[1:] }
+
+// readCommit reads a commit object and checks it against its name.
+func readCommit(t *tar.Reader, h *tar.Header) (commitObject, error) {
+	m := commitPath.FindStringSubmatch(entryName(h))
+	if m == nil {
+		return commitObject{}, fmt.Errorf("holds a commit object in an unexpected place: %.200q", h.Name)
+	}
+	if h.Typeflag != tar.TypeReg {
+		return commitObject{}, fmt.Errorf("%s is not a regular file", path.Base(h.Name))
+	}
+	if h.Size > maxCommit {
+		return commitObject{}, fmt.Errorf("commit object of %d bytes, over the limit of %d", h.Size, maxCommit)
+	}
+	var b bytes.Buffer // grows with the data: a header can promise anything
+	if _, err := io.Copy(&b, io.LimitReader(t, maxCommit+1)); err != nil {
+		return commitObject{}, err
+	}
+	c := commitObject{checksum: verdict.Checksum(m[1] + m[2]), bytes: b.Bytes()}
+	if got := format.SumMetadata(c.bytes); got != c.checksum {
+		return commitObject{}, fmt.Errorf("commit object %s has the checksum %s", c.checksum, got)
+	}
+	return c, nil
+}
+
+// limitedReader fails, where io.LimitReader ends, so that a limit is never
+// taken for the end of the data.
+type limitedReader struct {
+	r    io.Reader
+	left int64
+}
+
+func (l *limitedReader) Read(p []byte) (int, error) {
+	if l.left <= 0 {
+		return 0, errTooLong
+	}
+	if int64(len(p)) > l.left {
+		p = p[:l.left]
+	}
+	n, err := l.r.Read(p)
+	l.left -= int64(n)
+	return n, err
+}
