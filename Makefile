@@ -1,0 +1,64 @@
+# make help lists the targets.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# Pure Go: no libgpgme, no libbtrfs.
+TAGS := containers_image_openpgp exclude_graphdriver_btrfs
+GO := go
+export CGO_ENABLED := 0
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME ?= 10s
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: deps-go ## Build the static binary bin/oneboot
+	$(GO) build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/oneboot ./cmd/oneboot
+
+.PHONY: demo
+demo: deps build ## Real sysroot, registry and images; analyze three nodes
+	$(GO) run -tags "$(TAGS)" ./test/demo bin/oneboot
+
+.PHONY: test
+test: deps ## Run all tests (root, Debian; under 10 minutes on 2 cores)
+	$(GO) vet -tags "$(TAGS)" ./...
+	$(GO) test -tags "$(TAGS)" -timeout 10m ./...
+	cd test/oracle && CGO_ENABLED=1 $(GO) test -timeout 5m ./...
+
+.PHONY: lint
+lint: deps-go ## gofmt, go vet and staticcheck
+	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt would change:"; echo "$$out"; exit 1; }
+	$(GO) vet -tags "$(TAGS)" ./...
+	$(GO) run $(STATICCHECK) -tags "$(TAGS)" ./...
+
+.PHONY: fuzz
+fuzz: deps-go ## Run each fuzz target for FUZZTIME (10s)
+	@set -e; for pkg in $$($(GO) list -tags "$(TAGS)" ./...); do \
+	  for f in $$($(GO) test -tags "$(TAGS)" -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "== $$pkg $$f"; $(GO) test -tags "$(TAGS)" -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg; \
+	  done; done
+
+.PHONY: bench
+bench: deps ## Run the benchmarks
+	$(GO) test -tags "$(TAGS)" -run '^$$' -bench . -benchmem ./...
+
+# What the targets need and a fresh Debian machine lacks.
+.PHONY: deps
+deps: deps-go
+	@need=""; \
+	command -v ostree >/dev/null || need="$$need ostree"; \
+	command -v chattr >/dev/null || need="$$need e2fsprogs"; \
+	command -v skopeo >/dev/null || need="$$need skopeo"; \
+	command -v gcc >/dev/null || need="$$need gcc libc6-dev"; \
+	command -v pkg-config >/dev/null || need="$$need pkg-config"; \
+	pkg-config --exists ostree-1 2>/dev/null || need="$$need libostree-dev"; \
+	if [ -n "$$need" ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$need; fi
+
+# Any Go from 1.21 on fetches the toolchain that go.mod names.
+.PHONY: deps-go
+deps-go:
+	@command -v $(GO) >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends golang-go; }

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/oneboot/oneboot/daemon"
+	"github.com/oneboot/oneboot/pkg/verdict"
+)
+
+func newAnalyze() *cobra.Command {
+	var (
+		opts     daemon.Options
+		skip     []string
+		output   string
+		exitWith bool
+	)
+	cmd := &cobra.Command{
+		Use:   "analyze",
+		Short: "Decide whether the booted OS is the wanted OS; change nothing",
+		Long: `Decide whether the booted OS is the OS that the node's MachineConfig wants.
+Nothing is changed. Every host fact, credential, policy and mirror is read below
+--root; files named by flags are the caller's.
+
+Exit status: 0 a verdict was reached, 1 none could be written, 2 wrong usage.
+With --exit-code: 0 skip, 10 proceed because something differs, 11 proceed
+because something is unknown.`,
+		Example: `  oneboot analyze
+  oneboot analyze --root /rootfs -o json
+  oneboot analyze --unbooted --root /mnt --target quay.io/example/os@sha256:... `,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "text" && output != "json" {
+				return badOutput(output)
+			}
+			if opts.Timeout <= 0 {
+				return fmt.Errorf("--timeout: %s is not a time to wait", opts.Timeout)
+			}
+			names, err := checkNames(skip)
+			if err != nil {
+				return err
+			}
+			opts.SkipChecks = names
+			res, err := daemon.Analyze(cmd.Context(), opts)
+			if err != nil {
+				return failed(err)
+			}
+			if err := printVerdict(cmd, output, res.Verdict); err != nil {
+				return failed(err)
+			}
+			if exitWith {
+				return exitFor(res.Verdict)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	addHostFlags(cmd, &opts, 30*time.Second)
+	f.BoolVar(&opts.Unbooted, "unbooted", false, "--root is a disk that is not running; the answer is hypothetical")
+	f.StringVar(&opts.MachineConfigFile, "machineconfig", "", "read this MachineConfig (JSON or YAML) instead of the node's own")
+	f.StringVar(&opts.Target, "target", "", "compare with this image instead of osImageURL: docker://, oci:, oci-archive: or dir:")
+	f.BoolVar(&opts.Offline, "offline", false, "ask no registry")
+	f.BoolVar(&opts.Full, "full", false, "gather every fact, also those that cannot change the answer")
+	f.StringArrayVar(&skip, "skip-check", nil, "leave this check out (repeatable); the answer is hypothetical")
+	f.BoolVar(&exitWith, "exit-code", false, "exit with 0 for skip, 10 or 11 for proceed")
+	addOutputFlag(cmd, &output)
+	return cmd
+}
+
+// addHostFlags adds the flags that analyze and firstboot share.
+func addHostFlags(cmd *cobra.Command, opts *daemon.Options, timeout time.Duration) {
+	f := cmd.Flags()
+	f.StringVar(&opts.Root, "root", "/", "the host's root directory")
+	f.StringVar(&opts.AuthFile, "authfile", "", "registry credentials instead of the host's")
+	f.DurationVar(&opts.Timeout, "timeout", timeout, "proceed if there is no answer by then")
+}
+
+func checkNames(skip []string) ([]verdict.CheckName, error) {
+	var out []verdict.CheckName
+	for _, s := range skip {
+		name := verdict.CheckName(s)
+		if !slices.Contains(verdict.CheckNames(), name) {
+			var known []string
+			for _, n := range verdict.CheckNames() {
+				known = append(known, string(n))
+			}
+			return nil, fmt.Errorf("--skip-check: there is no check %q; the checks are %s", s, strings.Join(known, ", "))
+		}
+		out = append(out, name)
+	}
+	return out, nil
+}
+
+func printVerdict(cmd *cobra.Command, output string, v verdict.Verdict) error {
+	if output == "text" {
+		return printText(cmd.OutOrStdout(), v)
+	}
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("writing verdict: %w", err)
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", b)
+	return err
+}
+
+func exitFor(v verdict.Verdict) error {
+	switch {
+	case v.Action == verdict.Skip:
+		return nil
+	case v.Conclusive:
+		return exitCode(exitDiffers)
+	default:
+		return exitCode(exitUnknown)
+	}
+}

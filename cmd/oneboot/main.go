@@ -1,0 +1,118 @@
+// Command oneboot tells on the first boot of a CoreOS node whether the OS that
+// it booted already is the one that its cluster wants.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	exitOK      = 0
+	exitFailure = 1 // no verdict could be written
+	exitUsage   = 2
+	// With --exit-code:
+	exitDiffers = 10 // proceed, something differs
+	exitUnknown = 11 // proceed, something is unknown
+)
+
+// version is set by the linker for release builds; else the build's own module
+// version or revision stands in.
+var version string //nolint:gochecknoglobals // the linker's only handle
+
+func main() {
+	os.Exit(run(os.Args))
+}
+
+// run executes the program and returns its exit code.
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := newRoot(filepath.Base(args[0]))
+	root.SetArgs(args[1:])
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	var code exitCode
+	if errors.As(err, &code) {
+		return int(code)
+	}
+	fmt.Fprintln(root.ErrOrStderr(), "oneboot: "+err.Error())
+	var failure *failureError
+	if errors.As(err, &failure) {
+		return exitFailure
+	}
+	fmt.Fprintf(root.ErrOrStderr(), "Run '%s --help' for usage.\n", root.CommandPath())
+	return exitUsage
+}
+
+// exitCode ends the program with that code and no message.
+type exitCode int
+
+func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
+
+// failureError marks an error that is not one of usage.
+type failureError struct{ err error }
+
+func (e *failureError) Error() string { return e.err.Error() }
+func (e *failureError) Unwrap() error { return e.err }
+
+func failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &failureError{err}
+}
+
+func newRoot(calledAs string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "oneboot",
+		Short: "Boot a CoreOS node once: prove that it already runs the OS that its cluster wants",
+		Long: `oneboot compares the OS that a CoreOS node booted with the one that its cluster
+wants: the content, the extensions, the kernel and its arguments, FIPS mode.
+Only what is proven equal may skip the pivot and the reboot; anything unknown,
+unreadable or late means that the node goes on as always.`,
+		SilenceUsage: true, SilenceErrors: true,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	if plugin, ok := strings.CutPrefix(calledAs, "oc-"); ok {
+		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "oc " + plugin}
+	} else if plugin, ok := strings.CutPrefix(calledAs, "kubectl-"); ok {
+		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl " + plugin}
+	}
+	cmd.AddCommand(newAnalyze(), newFirstboot(), newShow(), newVersion())
+	cmd.CompletionOptions.HiddenDefaultCmd = true
+	return cmd
+}
+
+// programVersion is the linker's version, else what the Go build recorded.
+func programVersion() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			return "devel-" + s.Value[:12]
+		}
+	}
+	return "devel"
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/oneboot/oneboot/pkg/hostfs"
+	"github.com/oneboot/oneboot/pkg/record"
+)
+
+func newShow() *cobra.Command {
+	var dir, output string
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Show the record of the last firstboot run",
+		Example: `  oneboot show
+  oneboot show --root /rootfs -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "text" && output != "json" {
+				return badOutput(output)
+			}
+			raw, rec, err := readRecord(dir)
+			if err != nil {
+				return failed(err)
+			}
+			if output == "json" {
+				_, err = cmd.OutOrStdout().Write(raw)
+				return failed(err)
+			}
+			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  mode %s, boot %s, %.2f s, %d registry requests, %s, oneboot %s\n\n",
+				rec.Time.UTC().Format(time.RFC3339), clean(rec.Mode), clean(rec.BootID), rec.Seconds,
+				rec.Registry.Requests, sizeText(rec.Registry.Bytes), clean(rec.Version)); err != nil {
+				return failed(err)
+			}
+			return failed(printText(cmd.OutOrStdout(), rec.Verdict))
+		},
+	}
+	cmd.Flags().StringVar(&dir, "root", "/", "the host's root directory")
+	addOutputFlag(cmd, &output)
+	return cmd
+}
+
+func readRecord(dir string) ([]byte, *record.Record, error) {
+	root, err := hostfs.Open(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer root.Close()
+	raw, err := root.ReadFile(record.Path, record.MaxSize)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("there is no record at %s: oneboot firstboot has not run on this host", record.Path)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading record: %w", err)
+	}
+	rec, err := record.Parse(raw)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", record.Path, err)
+	}
+	return raw, rec, nil
+}

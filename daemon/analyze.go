@@ -1,0 +1,224 @@
+// Package daemon is the firstboot run: it gathers the facts of a host and of
+// its target, has them decided and writes the record. It is the only room that
+// changes a host.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/oneboot/oneboot/pkg/hostfs"
+	"github.com/oneboot/oneboot/pkg/machineconfig"
+	"github.com/oneboot/oneboot/pkg/osimage"
+	"github.com/oneboot/oneboot/pkg/verdict"
+)
+
+// Options say what to analyze and how far to go.
+type Options struct {
+	// Root is the host's root directory.
+	Root string
+	// Unbooted says that the root is a disk that is not running.
+	Unbooted bool
+	// MachineConfigFile replaces the node's encapsulated MachineConfig; a path
+	// of the caller, not below the root.
+	MachineConfigFile string
+	// Target replaces osImageURL.
+	Target string
+	// AuthFile replaces the host's registry credentials; a path of the caller.
+	AuthFile string
+	// Timeout bounds the whole run.
+	Timeout time.Duration
+	// RetryTransport tries again after transport errors until the timeout.
+	RetryTransport bool
+	// Offline asks no registry.
+	Offline bool
+	// Full gathers every fact, not only those that could make a skip.
+	Full bool
+	// SkipChecks are left out of the verdict.
+	SkipChecks []verdict.CheckName
+}
+
+// A Result is a verdict with what it cost to reach.
+type Result struct {
+	Verdict  verdict.Verdict
+	Transfer osimage.Transfer
+	Seconds  float64
+}
+
+// Codes of errors in the verdict that this room adds; those of images are
+// osimage's.
+const (
+	codeMachineConfig = "machineconfig-invalid"
+	codeSysroot       = "sysroot-unreadable"
+	codeTarget        = "target-invalid"
+)
+
+// maxMachineConfig bounds a MachineConfig: the MCO allows 1.5 MiB rendered.
+const maxMachineConfig = 4 << 20
+
+// A run is one analysis: the facts so far and what went wrong.
+type run struct {
+	opts   Options
+	root   *hostfs.Root
+	booted verdict.Booted
+	target verdict.Target
+	// etc is put before /etc: empty on a booted root, the default
+	// deployment's folder on an unbooted disk.
+	etc      string
+	config   *osimage.Config
+	image    *osimage.Image
+	imageErr error
+	warnings []string
+	errors   []verdict.Error
+}
+
+// Analyze decides and changes nothing. Whatever goes wrong with the host, the
+// registry or the input is in the verdict, which then says proceed; the error
+// is only for a root that cannot be opened or is not a booted one.
+func Analyze(ctx context.Context, opts Options) (*Result, error) {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, opts.Timeout)
+	defer cancel()
+	root, err := hostfs.Open(opts.Root)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	if !opts.Unbooted {
+		if _, err := root.Stat(cmdlinePath); errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%s is not there below --root %s: mount the running host's /proc there, or use --unbooted for a disk that is not running", cmdlinePath, opts.Root)
+		}
+	}
+	r := &run{opts: opts, root: root}
+	defer r.close()
+	r.gatherHost()
+	r.gatherMachineConfig()
+	r.openTarget(ctx)
+	v := r.decide(ctx)
+	res := &Result{Verdict: v, Seconds: time.Since(start).Seconds()}
+	if r.image != nil {
+		res.Transfer = r.image.Transfer()
+	}
+	return res, nil
+}
+
+// decide asks for facts in the order in which the verdict needs them, until it
+// is final.
+func (r *run) decide(ctx context.Context) verdict.Verdict {
+	policy := verdict.Policy{
+		SkipChecks: r.opts.SkipChecks, Full: r.opts.Full, Unbooted: r.opts.Unbooted,
+		OtherTarget: r.opts.Target != "" || r.opts.MachineConfigFile != "" && !r.opts.Unbooted,
+	}
+	v := verdict.Decide(r.booted, r.target, policy)
+	asked := map[verdict.Need]bool{}
+	for {
+		next, ok := firstNew(v.Needs, asked)
+		if !ok {
+			break
+		}
+		asked[next] = true
+		r.gather(ctx, next)
+		v = verdict.Decide(r.booted, r.target, policy)
+	}
+	v.Warnings = append(v.Warnings, r.warnings...)
+	v.Errors = append(v.Errors, r.errors...)
+	return v
+}
+
+// firstNew finds the cheapest need not asked for yet. No need is asked for
+// twice, so that the loop ends.
+func firstNew(needs []verdict.Need, asked map[verdict.Need]bool) (verdict.Need, bool) {
+	for _, n := range []verdict.Need{verdict.NeedInstance, verdict.NeedManifest, verdict.NeedConfig, verdict.NeedInnerCommit, verdict.NeedSignature} {
+		for _, have := range needs {
+			if have == n && !asked[n] {
+				return n, true
+			}
+		}
+	}
+	return "", false
+}
+
+// close lets go of the target; what cannot be removed is only worth a word,
+// but the verdict is out already.
+func (r *run) close() {
+	if r.image != nil {
+		_ = r.image.Close()
+	}
+	if r.config != nil {
+		_ = r.config.Close()
+	}
+}
+
+func (r *run) fail(code, source string, err error) {
+	r.errors = append(r.errors, verdict.Error{Code: code, Message: err.Error(), Source: source})
+}
+
+// gatherMachineConfig reads what the node is to become.
+func (r *run) gatherMachineConfig() {
+	mc, source, err := r.readMachineConfig()
+	if err == nil && r.opts.Target != "" {
+		mc, err = withTarget(mc, r.opts.Target)
+		source = "--target"
+	}
+	if err != nil {
+		r.target.MachineConfig = verdict.Unknown[verdict.MachineConfig](err.Error())
+		code := codeMachineConfig
+		if source == "--target" {
+			code = codeTarget
+		}
+		r.fail(code, source, err)
+		return
+	}
+	r.target.MachineConfig = verdict.Known(mc)
+}
+
+func (r *run) readMachineConfig() (verdict.MachineConfig, string, error) {
+	var (
+		raw []byte
+		err error
+		mc  verdict.MachineConfig
+	)
+	source := r.opts.MachineConfigFile
+	if source != "" {
+		raw, err = readCallerFile(source, maxMachineConfig)
+		if err == nil {
+			mc, err = machineconfig.ParseManifest(raw)
+		}
+	} else {
+		source = r.etc + machineconfig.EncapsulatedPath
+		raw, err = r.root.ReadFile(source, maxMachineConfig)
+		if r.opts.Target != "" && errors.Is(err, fs.ErrNotExist) {
+			// Only the content is asked about: nothing else is wanted.
+			return verdict.MachineConfig{KernelType: "default"}, source, nil
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return mc, source, fmt.Errorf("%w: the node has no encapsulated MachineConfig, so it has joined already or was not made by a machine-config-server; name one with --machineconfig", err)
+		}
+		if err == nil {
+			mc, err = machineconfig.Parse(raw)
+		}
+	}
+	// The target takes the place of an osImageURL that is no image.
+	var badURL *machineconfig.OSImageURLError
+	if r.opts.Target != "" && errors.As(err, &badURL) {
+		err = nil
+	}
+	if err != nil {
+		err = fmt.Errorf("reading MachineConfig %s: %w", source, err)
+	}
+	return mc, source, err
+}
+
+// readCallerFile reads a file that a flag names, as the caller sees it.
+func readCallerFile(name string, limit int64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readBounded(f, limit)
+}
