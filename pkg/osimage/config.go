@@ -71,7 +71,7 @@ func LoadConfig(root *hostfs.Root, opts ConfigOptions) (*Config, error) {
 	}
 	c := &Config{dir: dir, prefix: strings.TrimSuffix(path.Clean("/"+opts.Prefix), "/"), retry: opts.Retry}
 	for _, load := range []func(*hostfs.Root) error{
-		c.stageRegistries, c.stageCerts, c.loadCAs, c.loadProxy, c.loadPolicy,
+		c.loadCAs, c.stageRegistries, c.stageCerts, c.loadProxy, c.loadPolicy,
 		func(root *hostfs.Root) error { return c.loadAuth(root, opts.AuthFile) },
 	} {
 		if err := load(root); err != nil {

@@ -95,8 +95,8 @@ func withEntry(d *Deployment, list []*Deployment) *Deployment {
 type deviceInode struct{ dev, ino uint64 }
 
 // runningRoot returns device and inode of the folder that backs the running
-// root: as recorded at boot, else those of "/" itself where that is live. The
-// zero value means that nothing is recorded.
+// root: as recorded at boot, else those of "/" itself, which a container that
+// has the host's root mounted somewhere sees too.
 func (s *Sysroot) runningRoot(state *format.Dict) (at deviceInode, live bool, err error) {
 	live = s.root.Live()
 	pair, ok, err := state.Uint64Pair(backingKey)
@@ -105,9 +105,6 @@ func (s *Sysroot) runningRoot(state *format.Dict) (at deviceInode, live bool, er
 	}
 	if ok {
 		return deviceInode{pair[0], pair[1]}, live, nil
-	}
-	if !live {
-		return at, false, nil
 	}
 	dev, ino, err := s.root.DeviceInode("/")
 	if err != nil {
@@ -122,12 +119,6 @@ func (s *Sysroot) runningRoot(state *format.Dict) (at deviceInode, live bool, er
 // match.
 func confirm(d *Deployment, link format.BootLink, list []*Deployment, running deviceInode, live bool) (*Booted, error) {
 	at := func(o *Deployment) bool { return o.dev == running.dev && o.ino == running.ino }
-	if running == (deviceInode{}) {
-		if d == nil {
-			return nil, errors.New("no deployment")
-		}
-		return &Booted{Deployment: d}, nil
-	}
 	if d != nil && at(d) {
 		return &Booted{Deployment: d, Confirmed: true}, nil
 	}

@@ -59,7 +59,7 @@ func (s *Sysroot) Facts(b *Booted) Facts {
 	f.Booted.NodePayload = fact(&r, r.nodePayload)
 	f.Booted.BootEntryOptions = fact(&r, r.options)
 	f.Booted.OriginReference = fact(&r, r.originReference)
-	f.Packages = fact(&r, r.packages)
+	f.Packages = r.packages()
 	f.LayeredPackages = fact(&r, r.layeredPackages)
 	f.Booted.Blobs = r.blobs()
 	return r.facts
@@ -215,18 +215,22 @@ func (r *factReader) originReference() (string, error) {
 	return spec, nil
 }
 
-func (r *factReader) packages() ([]format.Package, error) {
+// packages is unknown, without an error, where the commit carries no list: most
+// container deployments do not.
+func (r *factReader) packages() verdict.Fact[[]format.Package] {
 	if r.commitErr != nil {
-		return nil, r.commitErr
+		return verdict.Unknown[[]format.Package](r.commitErr.Error())
 	}
 	list, ok, err := r.commit.Metadata.Packages(keyPackageList)
 	if err != nil {
-		return nil, fmt.Errorf("reading commit %s: %w", r.b.Checksum, err)
+		err = fmt.Errorf("reading commit %s: %w", r.b.Checksum, err)
+		r.unreadable(err)
+		return verdict.Unknown[[]format.Package](err.Error())
 	}
 	if !ok {
-		return nil, fmt.Errorf("commit %s carries no package list", r.b.Checksum)
+		return verdict.Unknown[[]format.Package]("commit " + string(r.b.Checksum) + " carries no package list")
 	}
-	return list, nil
+	return verdict.Known(list)
 }
 
 func (r *factReader) layeredPackages() ([]string, error) {

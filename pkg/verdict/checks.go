@@ -78,7 +78,7 @@ func checkArchitecture(b Booted, t Target, mc MachineConfig) finding {
 		return unknownBecause("the host's architecture is not known: " + b.Architecture.Why())
 	}
 	fact := t.Identity.Architecture
-	if booted, ok := b.Identity.ManifestDigest.Get(); ok && !fact.Gathered() && sameManifest(booted, mc, t) {
+	if !fact.Gathered() && sameImage(b, mc, t) {
 		fact = b.Identity.Architecture
 	}
 	image, ok := fact.Get()
@@ -93,12 +93,17 @@ func checkArchitecture(b Booted, t Target, mc MachineConfig) finding {
 	return same(host, image)
 }
 
-func sameManifest(booted Digest, mc MachineConfig, t Target) bool {
-	if mc.Digest != "" && booted == mc.Digest {
-		return true
+// sameImage reports whether the target's config is known to be the booted
+// image's own, by the digest of the manifest or of the config itself.
+func sameImage(b Booted, mc MachineConfig, t Target) bool {
+	if booted, ok := b.Identity.ManifestDigest.Get(); ok {
+		if target, ok := t.Identity.ManifestDigest.Get(); mc.Digest != "" && booted == mc.Digest || ok && target == booted {
+			return true
+		}
 	}
-	target, ok := t.Identity.ManifestDigest.Get()
-	return ok && target == booted
+	booted, ok1 := b.Identity.ConfigDigest.Get()
+	target, ok2 := t.Identity.ConfigDigest.Get()
+	return ok1 && ok2 && booted == target
 }
 
 func checkDeployment(b Booted, t Target) finding {
