@@ -106,8 +106,6 @@ func (d *Deployment) divergences() []verdict.Divergence {
 	list(verdict.LocalAssembly, "modules", d.Modules)
 	add(d.Origin != "" && d.ContainerImageReference != "", verdict.OriginConflict,
 		"both origin and container-image-reference are set")
-	add(d.Origin == "" && d.ContainerImageReference == "", verdict.OriginConflict,
-		"neither origin nor container-image-reference is set")
 	return out
 }
 

@@ -41,7 +41,8 @@ type Deployment struct {
 	// Timestamp is the deployed commit's, in seconds since the epoch.
 	Timestamp uint64
 
-	// Origin is the refspec or commit of a deployment that no image made.
+	// Origin is the refspec or commit of a deployment that no image made; it
+	// may be empty.
 	Origin string
 	// CustomURL and CustomDescription are the two strings of custom-origin.
 	CustomURL, CustomDescription string
@@ -209,6 +210,10 @@ func parseDeployment(o object) Deployment {
 		if !o.has(key) {
 			d.Missing = append(d.Missing, key)
 		}
+	}
+	// An empty origin is seen on disk images that were never pivoted.
+	if _, ok := o.members["origin"]; !ok && !o.has("container-image-reference") {
+		d.Missing = append(d.Missing, "origin")
 	}
 	if id := o.text("id"); id != "" && *o.err == nil && id != d.ID() {
 		*o.err = fmt.Errorf("%s: is %q, but osname, checksum and serial make %q", o.name("id"), short(id), short(d.ID()))
