@@ -194,6 +194,12 @@ func compareFractions(da, db, a, b string, i int) int {
 		}
 		return zb - za
 	}
+	switch {
+	case za == len(da) && zb < len(db):
+		return 1
+	case zb == len(db) && za < len(da):
+		return -1
+	}
 	return compareBytes(a, b, i)
 }
 

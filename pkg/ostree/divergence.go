@@ -228,4 +228,3 @@ func (r *factReader) partial(l *divergenceList) error {
 	}
 	return nil
 }
-
