@@ -156,7 +156,10 @@ func changeKernelArguments(line string, wanted []string, raw bool) string {
 	for _, w := range wanted {
 		a := parseKernelArgument(w)
 		if d := valuesOf(after, a.Key); !slices.Equal(valuesOf(before, a.Key), d) {
-			return a.Key + " would become " + joinArguments(d)
+			if have := valuesOf(before, a.Key); len(have) > 0 {
+				return joinArguments(have) + " would become " + joinArguments(d)
+			}
+			return joinArguments(d) + " is missing"
 		}
 		if !slices.Contains(after, a) {
 			return a.String() + " would not reach the kernel"
