@@ -42,7 +42,7 @@ const (
 )
 
 // An Error is any failure of this package. Its text never holds credentials,
-// query strings or the caller's own port numbers.
+// query strings or network addresses.
 type Error struct {
 	Code Code
 	// Source is what was read: a file's path below the root, or the image.
@@ -79,7 +79,8 @@ func failText(code Code, source, message string) *Error {
 var (
 	userInfo    = regexp.MustCompile(`(://)[^/@\s"]*@`)
 	queryString = regexp.MustCompile(`(https?://[^\s"?]+)\?[^\s"]*`)
-	localPort   = regexp.MustCompile(`\b(tcp[46]? )\S+->`)
+	peer        = regexp.MustCompile(`\b((?:dial|read|write) (?:tcp|udp)[46]?) \S+: `)
+	nameServer  = regexp.MustCompile(`\b(lookup \S+) on \S+: `)
 	httpStatus  = regexp.MustCompile(`StatusCode: ([0-9]{3})\b`)
 )
 
@@ -88,7 +89,8 @@ var (
 func redact(s string) string {
 	s = userInfo.ReplaceAllString(s, "$1")
 	s = queryString.ReplaceAllString(s, "$1?...")
-	return localPort.ReplaceAllString(s, "$1")
+	s = nameServer.ReplaceAllString(s, "$1: ")
+	return peer.ReplaceAllString(s, "$1: ")
 }
 
 // classify finds the code for an error of the registry library. The library
