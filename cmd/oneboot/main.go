@@ -40,7 +40,7 @@ func run(args []string) int {
 	defer stop()
 	root := newRoot(filepath.Base(args[0]))
 	root.SetArgs(args[1:])
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
@@ -53,7 +53,7 @@ func run(args []string) int {
 	if errors.As(err, &failure) {
 		return exitFailure
 	}
-	fmt.Fprintf(root.ErrOrStderr(), "Run '%s --help' for usage.\n", root.CommandPath())
+	fmt.Fprintf(root.ErrOrStderr(), "Run '%s --help' for usage.\n", cmd.CommandPath())
 	return exitUsage
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,17 +33,29 @@ func newShow() *cobra.Command {
 				_, err = cmd.OutOrStdout().Write(raw)
 				return failed(err)
 			}
-			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  mode %s, boot %s, %.2f s, %d registry requests, %s, oneboot %s\n\n",
-				rec.Time.UTC().Format(time.RFC3339), clean(rec.Mode), clean(rec.BootID), rec.Seconds,
-				rec.Registry.Requests, sizeText(rec.Registry.Bytes), clean(rec.Version)); err != nil {
+			if err := printText(cmd.OutOrStdout(), rec.Verdict); err != nil {
 				return failed(err)
 			}
-			return failed(printText(cmd.OutOrStdout(), rec.Verdict))
+			_, err = fmt.Fprint(cmd.OutOrStdout(), "\n"+runText(rec))
+			return failed(err)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "root", "/", "the host's root directory")
 	addOutputFlag(cmd, &output)
 	return cmd
+}
+
+// runText tells of the run itself.
+func runText(rec *record.Record) string {
+	boot := rec.BootID
+	if boot == "" {
+		boot = "not known"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "run     %s, mode %s, oneboot %s\n", rec.Time.UTC().Format(time.RFC3339), clean(rec.Mode), clean(rec.Version))
+	fmt.Fprintf(&b, "boot    %s\n", clean(boot))
+	fmt.Fprintf(&b, "cost    %.2f s, registry requests: %d, bytes: %d\n", rec.Seconds, rec.Registry.Requests, rec.Registry.Bytes)
+	return b.String()
 }
 
 func readRecord(dir string) ([]byte, *record.Record, error) {
