@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"path"
 	"sort"
 	"strings"
@@ -241,7 +240,7 @@ func (r *Repo) bareUserLink(c verdict.Checksum) (string, bool, error) {
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxTarget+1))
 	if err != nil {
-		return "", false, fmt.Errorf("reading file object: %w", &fs.PathError{Op: "read", Path: name, Err: errors.Unwrap(err)})
+		return "", false, fmt.Errorf("reading file object %s: not readable", name)
 	}
 	b = bytes.TrimSuffix(b, []byte{0})
 	if len(b) == 0 || len(b) > maxTarget || bytes.IndexByte(b, 0) >= 0 {
