@@ -22,7 +22,7 @@ func ParseDict(b []byte) (*Dict, error) {
 		return nil, malformed("%d bytes, over the limit of %d", len(b), MaxObjectSize)
 	}
 	v := value{"a{sv}", b}
-	if err := v.validate(0); err != nil {
+	if err := v.validate(); err != nil {
 		return nil, err
 	}
 	return newDict(v)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -129,6 +130,25 @@ func TestDictBounds(t *testing.T) {
 	b = append(b, byte(len(b)))
 	if _, err := format.ParseDict(b); !errors.Is(err, format.ErrMalformed) {
 		t.Errorf("nested variants: got %v, want malformed", err)
+	}
+}
+
+// Many values of a costly type end in an error, soon.
+func TestDictWork(t *testing.T) {
+	for _, typ := range []string{"a" + strings.Repeat("(", 20) + strings.Repeat("y", 190) + strings.Repeat(")", 20), "a()", "a(y)", "ab"} {
+		b := append([]byte("k\x00\x00\x00\x00\x00\x00\x00"), make([]byte, 190<<17)...)
+		b = append(append(b, 0), typ...)
+		b = append(b, 2, 0, 0, 0)
+		n := len(b)
+		b = append(b, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))
+		start := time.Now()
+		_, err := format.ParseDict(b)
+		if !errors.Is(err, format.ErrMalformed) || !strings.Contains(err.Error(), "too many") {
+			t.Errorf("%.10s: got %v, want malformed", typ, err)
+		}
+		if d := time.Since(start); d > 10*time.Second {
+			t.Errorf("%.10s took %v", typ, d)
+		}
 	}
 }
 

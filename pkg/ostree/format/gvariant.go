@@ -19,6 +19,9 @@ const (
 	// maxElements bounds what is held of one array; validation itself holds
 	// nothing.
 	maxElements = 1 << 20
+	// maxWork bounds the time that validation takes: a few hundred
+	// milliseconds. The largest real commits need a hundredth of it.
+	maxWork = 1 << 24
 )
 
 // ErrMalformed is wrapped by the errors about bytes that are not in the
@@ -316,9 +319,18 @@ func (v value) unbox() (value, error) {
 }
 
 // validate checks that the value is in normal form, all of it.
-func (v value) validate(depth int) error {
+func (v value) validate() error {
+	work := maxWork
+	return v.check(0, &work)
+}
+
+func (v value) check(depth int, work *int) error {
 	if depth > maxDepth {
 		return malformed("nested deeper than %d", maxDepth)
+	}
+	// Taking a type apart costs up to the square of its length.
+	if *work -= 1 + len(v.typ)*len(v.typ)/8; *work < 0 {
+		return malformed("too many values to check")
 	}
 	switch v.typ[0] {
 	case 'b':
@@ -337,21 +349,21 @@ func (v value) validate(depth int) error {
 		if err != nil {
 			return err
 		}
-		return inner.validate(depth + 1)
+		return inner.check(depth+1, work)
 	case 'm':
-		return v.validateMaybe(depth)
+		return v.checkMaybe(depth, work)
 	case 'a':
 		if _, size := layout(v.typ[1:]); size == 1 && v.typ[1] == 'y' {
 			return nil
 		}
-		return v.each(func(e value) error { return e.validate(depth + 1) })
+		return v.each(func(e value) error { return e.check(depth+1, work) })
 	case '(', '{':
 		fs, err := v.fields()
 		if err != nil {
 			return err
 		}
 		for _, f := range fs {
-			if err := f.validate(depth + 1); err != nil {
+			if err := f.check(depth+1, work); err != nil {
 				return err
 			}
 		}
@@ -364,7 +376,7 @@ func (v value) validate(depth int) error {
 	}
 }
 
-func (v value) validateMaybe(depth int) error {
+func (v value) checkMaybe(depth int, work *int) error {
 	if len(v.b) == 0 {
 		return nil
 	}
@@ -375,7 +387,7 @@ func (v value) validateMaybe(depth int) error {
 		}
 		inner.b = v.b[:len(v.b)-1]
 	}
-	return inner.validate(depth + 1)
+	return inner.check(depth+1, work)
 }
 
 // text returns the content of a string.

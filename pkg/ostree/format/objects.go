@@ -242,7 +242,7 @@ func parseObject(typ string, b []byte) ([]value, error) {
 		return nil, malformed("%d bytes, over the limit of %d", len(b), MaxObjectSize)
 	}
 	v := value{typ, b}
-	if err := v.validate(0); err != nil {
+	if err := v.validate(); err != nil {
 		return nil, err
 	}
 	return v.fields()
