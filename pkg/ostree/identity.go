@@ -1,7 +1,6 @@
 package ostree
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -22,12 +21,7 @@ const (
 	labelCommit      = "ostree.commit"
 	labelFinalDiffID = "ostree.final-diffid"
 	labelLinux       = "ostree.linux"
-	labelVersion     = "org.opencontainers.image.version"
-	labelOldVersion  = "version"
 )
-
-// maxLayers bounds the layers of a stored manifest.
-const maxLayers = 4096
 
 // identity says what content the deployment is. Below client-side layering it
 // describes the base: the layers' own packages are another matter.
@@ -86,28 +80,6 @@ func innerCommit(c *format.Commit, sum verdict.Checksum, source verdict.CommitSo
 	return verdict.InnerCommit{Checksum: sum, Source: source, Root: c.Root, Timestamp: c.Timestamp}
 }
 
-// A storedManifest is what this program needs of an image manifest. ostree-ext
-// stores it serialized anew, so the string's own digest means nothing.
-type storedManifest struct {
-	Config struct {
-		Digest string `json:"digest"`
-	} `json:"config"`
-	Layers []struct {
-		Digest string `json:"digest"`
-	} `json:"layers"`
-}
-
-// A storedConfig is what this program needs of an image config.
-type storedConfig struct {
-	Architecture string `json:"architecture"`
-	Config       struct {
-		Labels map[string]string `json:"Labels"`
-	} `json:"config"`
-	RootFS struct {
-		DiffIDs []string `json:"diff_ids"`
-	} `json:"rootfs"`
-}
-
 // containerIdentity describes a merge commit.
 func (r *factReader) containerIdentity(c *format.Commit, sum verdict.Checksum) verdict.Identity {
 	where := "reading commit " + string(sum)
@@ -125,32 +97,30 @@ func (r *factReader) containerIdentity(c *format.Commit, sum verdict.Checksum) v
 	})
 	var layers []verdict.Digest
 	id.ConfigDigest = fact(r, func() (verdict.Digest, error) {
-		config, list, err := readManifest(c)
+		m, err := parseMetadata(c, keyManifest, format.ParseStoredManifest)
 		if err != nil {
-			return "", fmt.Errorf("%s: %s: %w", where, keyManifest, err)
+			return "", fmt.Errorf("%s: %w", where, err)
 		}
-		layers = list
-		id.Layers = verdict.Known(len(list))
-		return config, nil
+		layers = m.Layers
+		id.Layers = verdict.Known(len(layers))
+		return m.Config, nil
 	})
-	config, diffIDs, err := readConfig(c)
+	config, err := parseMetadata(c, keyImageConfig, format.ParseStoredConfig)
 	if err != nil {
-		err = fmt.Errorf("%s: %s: %w", where, keyImageConfig, err)
+		err = fmt.Errorf("%s: %w", where, err)
 		r.unreadable(err)
 		unknown := unknownIdentity(err)
 		id.Architecture, id.DiffIDs = unknown.Architecture, unknown.DiffIDs
 		id.FinalDiffID, id.DerivedLayers, id.InnerCommit = unknown.FinalDiffID, unknown.DerivedLayers, unknown.InnerCommit
 		return id
 	}
-	labels := config.Config.Labels
 	id.Architecture = verdict.Known(config.Architecture)
-	id.DiffIDs = verdict.Known(diffIDs)
-	id.KernelRelease = labels[labelLinux]
-	if id.Version = labels[labelVersion]; id.Version == "" {
-		id.Version = labels[labelOldVersion]
-	}
-	id.FinalDiffID, id.DerivedLayers = derivedLayers(labels, diffIDs, layers)
-	id.InnerCommit = r.innerOf(c, labels, layers)
+	id.DiffIDs = verdict.Known(config.DiffIDs)
+	id.KernelRelease = config.Labels[labelLinux]
+	id.Version = config.Version()
+	id.FinalDiffID = config.FinalDiffID()
+	id.DerivedLayers = config.DerivedLayers(len(layers))
+	id.InnerCommit = r.innerOf(c, config.Labels, layers)
 	return id
 }
 
@@ -162,84 +132,17 @@ func metadataString(c *format.Commit, key string) (string, error) {
 	return s, err
 }
 
-func readManifest(c *format.Commit) (config verdict.Digest, layers []verdict.Digest, err error) {
-	s, err := metadataString(c, keyManifest)
+func parseMetadata[T any](c *format.Commit, key string, parse func([]byte) (T, error)) (T, error) {
+	s, err := metadataString(c, key)
 	if err != nil {
-		return "", nil, err
+		var zero T
+		return zero, err
 	}
-	var m storedManifest
-	if err := json.Unmarshal([]byte(s), &m); err != nil {
-		return "", nil, fmt.Errorf("decoding JSON: %w", err)
-	}
-	if len(m.Layers) == 0 || len(m.Layers) > maxLayers {
-		return "", nil, fmt.Errorf("it has %d layers", len(m.Layers))
-	}
-	for i, l := range m.Layers {
-		d, err := format.ParseDigest(l.Digest)
-		if err != nil {
-			return "", nil, fmt.Errorf("layers[%d].digest: %w", i, err)
-		}
-		layers = append(layers, d)
-	}
-	if config, err = format.ParseDigest(m.Config.Digest); err != nil {
-		return "", nil, fmt.Errorf("config.digest: %w", err)
-	}
-	return config, layers, nil
-}
-
-func readConfig(c *format.Commit) (*storedConfig, []verdict.Digest, error) {
-	s, err := metadataString(c, keyImageConfig)
+	v, err := parse([]byte(s))
 	if err != nil {
-		return nil, nil, err
+		err = fmt.Errorf("%s: %w", key, err)
 	}
-	var config storedConfig
-	if err := json.Unmarshal([]byte(s), &config); err != nil {
-		return nil, nil, fmt.Errorf("decoding JSON: %w", err)
-	}
-	if config.Architecture == "" {
-		return nil, nil, errors.New("it names no architecture")
-	}
-	if n := len(config.RootFS.DiffIDs); n == 0 || n > maxLayers {
-		return nil, nil, fmt.Errorf("it has %d diff ids", n)
-	}
-	var diffIDs []verdict.Digest
-	for i, s := range config.RootFS.DiffIDs {
-		d, err := format.ParseDigest(s)
-		if err != nil {
-			return nil, nil, fmt.Errorf("rootfs.diff_ids[%d]: %w", i, err)
-		}
-		diffIDs = append(diffIDs, d)
-	}
-	return &config, diffIDs, nil
-}
-
-// derivedLayers counts the layers after the one that ostree.final-diffid
-// names, as ostree-ext's parse_manifest_layout does. Where there is room for
-// doubt the count is unknown.
-func derivedLayers(labels map[string]string, diffIDs, layers []verdict.Digest) (verdict.Fact[verdict.Digest], verdict.Fact[int]) {
-	label, ok := labels[labelFinalDiffID]
-	if !ok {
-		return verdict.Known(verdict.Digest("")), verdict.Unknown[int]("the image has no label " + labelFinalDiffID)
-	}
-	final, err := format.ParseDigest(label)
-	if err != nil {
-		why := "label " + labelFinalDiffID + ": " + err.Error()
-		return verdict.Unknown[verdict.Digest](why), verdict.Unknown[int](why)
-	}
-	at, found := 0, 0
-	for i, d := range diffIDs {
-		if d == final {
-			at = i
-			found++
-		}
-	}
-	switch {
-	case len(layers) != len(diffIDs):
-		return verdict.Known(final), verdict.Unknown[int](fmt.Sprintf("the image has %d layers and %d diff ids", len(layers), len(diffIDs)))
-	case found != 1:
-		return verdict.Known(final), verdict.Unknown[int](fmt.Sprintf("label %s names %d of the image's layers, want 1", labelFinalDiffID, found))
-	}
-	return verdict.Known(final), verdict.Known(len(diffIDs) - 1 - at)
+	return v, err
 }
 
 // innerOf finds the ostree commit that the image encapsulates: the commit that
