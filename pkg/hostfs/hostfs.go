@@ -25,6 +25,11 @@ var ErrTooLarge = errors.New("file is larger than the limit")
 // regular file: a directory, a FIFO, a device.
 var ErrNotRegular = errors.New("not a regular file")
 
+// ErrDangling is wrapped by errors about a path with a symbolic link that leads
+// nowhere. It does not match [fs.ErrNotExist]: someone meant something to be
+// there, so it is not known to be absent.
+var ErrDangling = errors.New("dangling symbolic link")
+
 // A Root is a directory that serves as "/" for all reads through it. Its
 // methods take slash-separated paths, absolute or not, both meaning below the
 // root. It is safe for concurrent use.
@@ -48,10 +53,39 @@ func (r *Root) Close() error { return r.dir.Close() }
 func (r *Root) handle(op, name string) (*os.File, error) {
 	// Clean against "/" keeps a leading ".." from being the resolver's concern.
 	h, err := pathrs.OpenatInRoot(r.dir, path.Clean("/"+name))
+	if errors.Is(err, fs.ErrNotExist) {
+		if d := r.dangling(path.Clean("/" + name)); d != nil {
+			err = d
+		}
+	}
 	if err != nil {
 		return nil, pathError(op, name, err)
 	}
 	return h, nil
+}
+
+// dangling finds the link that a missing path ends at: what is missing first is
+// then a link itself. It is nil where there is none.
+func (r *Root) dangling(name string) error {
+	for i := 1; i <= len(name); i++ {
+		if i < len(name) && name[i] != '/' {
+			continue
+		}
+		h, err := pathrs.OpenatInRoot(r.dir, name[:i])
+		if err == nil {
+			h.Close()
+			continue
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		target, err := r.Readlink(name[:i])
+		if err != nil {
+			return nil
+		}
+		return fmt.Errorf("%w: %s leads to %s", ErrDangling, name[:i], target)
+	}
+	return nil
 }
 
 // pathError names the path below the root, never that of the root itself.
@@ -91,7 +125,7 @@ func (r *Root) OpenFile(name string) (*os.File, error) {
 
 // ReadFile returns the content of a regular file of at most limit bytes.
 // Files of /proc and /sys, whose size is 0, are read to their end. Errors
-// wrap [fs.ErrNotExist], [fs.ErrPermission], [ErrTooLarge] or
+// wrap [fs.ErrNotExist], [ErrDangling], [fs.ErrPermission], [ErrTooLarge] or
 // [ErrNotRegular] where they apply, and name the path below the root.
 func (r *Root) ReadFile(name string, limit int64) ([]byte, error) {
 	f, err := r.OpenFile(name)
@@ -137,7 +171,8 @@ func (r *Root) DeviceInode(name string) (dev, ino uint64, err error) {
 }
 
 // Exists reports whether name leads to anything. An error other than
-// "does not exist" is returned: not knowing is not absence.
+// "does not exist" is returned, that of a dangling link too: not knowing is not
+// absence.
 func (r *Root) Exists(name string) (bool, error) {
 	_, err := r.Stat(name)
 	switch {

@@ -53,8 +53,8 @@ func TestLinksStayInside(t *testing.T) {
 			}
 			got, err := r.ReadFile("/etc/"+tt.name, 100)
 			if tt.want == "" {
-				if !errors.Is(err, fs.ErrNotExist) {
-					t.Fatalf("read %q, %v; want not-exist", got, err)
+				if !errors.Is(err, hostfs.ErrDangling) {
+					t.Fatalf("read %q, %v; want a dangling link", got, err)
 				}
 				return
 			}
@@ -68,6 +68,61 @@ func TestLinksStayInside(t *testing.T) {
 	}
 	if _, err := r.ReadFile("../secret", 100); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("reading ../secret: got %v, want not-exist", err)
+	}
+}
+
+// What a dangling link stands for is not known to be absent, whether the link
+// is the file, a folder above or one that another link leads to.
+func TestDangling(t *testing.T) {
+	r, dir := newRoot(t)
+	for link, target := range map[string]string{
+		"file": "nothing", "folder": "/no/folder", "chain": "etc/second", "etc/second": "../file", "good": "etc",
+	} {
+		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tests := []struct {
+		name string
+		want error
+	}{
+		{"file", hostfs.ErrDangling},
+		{"/etc/../file", hostfs.ErrDangling},
+		{"folder/deep/below", hostfs.ErrDangling},
+		{"chain", hostfs.ErrDangling},
+		{"chain/below", hostfs.ErrDangling},
+		{"good/second", hostfs.ErrDangling},
+		{"good/none", fs.ErrNotExist},
+		{"none/at/all", fs.ErrNotExist},
+		{"good", nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			found, err := r.Exists(tt.name)
+			want := tt.want
+			if errors.Is(want, fs.ErrNotExist) {
+				want = nil
+			}
+			if !errors.Is(err, want) || found != (tt.want == nil) {
+				t.Errorf("Exists: got %v, %v; want %v", found, err, want)
+			}
+			if _, err := r.Stat(tt.name); !errors.Is(err, tt.want) {
+				t.Errorf("Stat: got %v, want %v", err, tt.want)
+			}
+			if tt.want == nil {
+				return
+			}
+			_, err = r.ReadFile(tt.name, 10)
+			if !errors.Is(err, tt.want) || strings.Contains(err.Error(), dir) {
+				t.Errorf("ReadFile: got %v, want %v", err, tt.want)
+			}
+			if errors.Is(err, hostfs.ErrDangling) && errors.Is(err, fs.ErrNotExist) {
+				t.Error("dangling matches not-exist")
+			}
+			if _, err := r.ReadDir(tt.name, 10); !errors.Is(err, tt.want) {
+				t.Errorf("ReadDir: got %v, want %v", err, tt.want)
+			}
+		})
 	}
 }
 

@@ -60,6 +60,11 @@ func (c *Config) stageHostCerts(root *hostfs.Root, dir, host string) error {
 		}
 		name := path.Join(dir, f.Name())
 		b, err := root.ReadFile(name, maxConfigFile)
+		if errors.Is(err, hostfs.ErrDangling) && ext == ".crt" {
+			// Packages ship such links; the library passes over them. Trusting
+			// less is safe.
+			continue
+		}
 		if err != nil {
 			return fail(CertsInvalid, name, fmt.Errorf("reading: %w", bare(err)))
 		}
@@ -107,8 +112,8 @@ func (c *Config) loadCAs(root *hostfs.Root) error {
 	for _, name := range caBundles {
 		name = c.hostPath(name)
 		b, err := root.ReadFile(name, maxCABundle)
-		if errors.Is(err, fs.ErrNotExist) {
-			// Or a link from a deployment into an /etc that is elsewhere.
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, hostfs.ErrDangling) {
+			// Dangling: a link from a deployment into an /etc that is elsewhere.
 			continue
 		}
 		if err != nil {
@@ -129,6 +134,9 @@ func (c *Config) loadCAs(root *hostfs.Root) error {
 		}
 		name := c.hostPath(path.Join(anchorsD, a.Name()))
 		b, err := root.ReadFile(name, maxConfigFile)
+		if errors.Is(err, hostfs.ErrDangling) {
+			continue // trusting less is safe
+		}
 		if err != nil {
 			return fail(CertsInvalid, name, fmt.Errorf("reading: %w", bare(err)))
 		}

@@ -141,20 +141,17 @@ func (c *Config) clean(message string) string {
 	return redact(strings.ReplaceAll(message, c.dir, c.prefix))
 }
 
-// readOptional reads a file that may be missing. A link to nothing is not
+// readOptional reads a file that may be missing. A dangling link is not
 // missing: someone meant a file to be there.
 func readOptional(root *hostfs.Root, name string, limit int64) ([]byte, bool, error) {
 	b, err := root.ReadFile(name, limit)
 	if err == nil {
 		return b, true, nil
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, false, err
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
 	}
-	if target, lerr := root.Readlink(name); lerr == nil {
-		return nil, false, fmt.Errorf("link to %s, which does not exist", target)
-	}
-	return nil, false, nil
+	return nil, false, err
 }
 
 // listOptional lists a directory that may be missing.

@@ -235,7 +235,7 @@ func TestOpenSysroot(t *testing.T) {
 		want error // nil for any
 	}{
 		{"empty", func(*testing.T, string) {}, ostree.ErrNotOSTree},
-		{"dangling link", func(t *testing.T, dir string) { symlink(t, "sysroot/ostree", filepath.Join(dir, "ostree")) }, ostree.ErrNotOSTree},
+		{"dangling link", func(t *testing.T, dir string) { symlink(t, "sysroot/ostree", filepath.Join(dir, "ostree")) }, hostfs.ErrDangling},
 		{"looping link", func(t *testing.T, dir string) { symlink(t, "ostree", filepath.Join(dir, "ostree")) }, nil},
 		{"two repositories", func(t *testing.T, dir string) {
 			for _, d := range []string{"ostree", "sysroot/ostree"} {
