@@ -140,9 +140,12 @@ func interfaceName(root *hostfs.Root, index string) (string, error) {
 		return "", err
 	}
 	for _, i := range ifs {
+		if i.Type().IsRegular() {
+			continue // bonding_masters
+		}
 		raw, err := root.ReadFile(path.Join(netClassDir, i.Name(), "ifindex"), maxSmallFile)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // bonding_masters and the like
+			continue // gone meanwhile
 		}
 		if err != nil {
 			return "", err
