@@ -53,6 +53,7 @@ deps: deps-go
 	command -v ostree >/dev/null || need="$$need ostree"; \
 	command -v chattr >/dev/null || need="$$need e2fsprogs"; \
 	command -v skopeo >/dev/null || need="$$need skopeo"; \
+	command -v strace >/dev/null || need="$$need strace"; \
 	command -v gcc >/dev/null || need="$$need gcc libc6-dev"; \
 	command -v pkg-config >/dev/null || need="$$need pkg-config"; \
 	pkg-config --exists ostree-1 2>/dev/null || need="$$need libostree-dev"; \

@@ -50,6 +50,17 @@ func TestHostStateProceeds(t *testing.T) {
 			}
 		}
 	}
+	link := func(name string) func(*testing.T, *node) {
+		return func(t *testing.T, n *node) {
+			write(name, "")(t, n)
+			if err := os.RemoveAll(n.Path(name)); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink("/no/such/thing", n.Path(name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	runState := func(flag string) func(*testing.T, *node) {
 		return func(t *testing.T, n *node) {
 			write("run/ostree/deployment-state/"+filepath.Base(n.deployment.Dir)+"/"+flag, "")(t, n)
@@ -83,6 +94,11 @@ func TestHostStateProceeds(t *testing.T) {
 		{"initramfs regenerated", origin("[rpmostree]\nregenerate-initramfs=true\n"), "deployment-differs"},
 		{"initramfs files", origin("[rpmostree]\ninitramfs-etc=/etc/x;\n"), "deployment-differs"},
 		{"two identities in the origin", origin("refspec=fedora:fedora/x86_64/coreos/stable\n"), "deployment-differs"},
+		{"dangling link for the force file", link("run/machine-config-daemon-force"), "force-file-unknown"},
+		{"dangling link for the tuning file", link("etc/pivot/kernel-args"), "legacy-kernel-arguments-unknown"},
+		{"dangling link for FIPS", link(sysroot.FIPSPath), "fips-unknown"},
+		{"dangling link for a folder of state", link("run/ostree"), "deployment-unknown"},
+		{"dangling link for the opt-in of the network's cleaning", link("var/lib/mco/nm-clean-initrd-state"), "network-state-unknown"},
 		{"forced", write("run/machine-config-daemon-force", ""), "force-file-differs"},
 		{"legacy tuning file", write("etc/pivot/kernel-args", "ADD nosmt\n"), "legacy-kernel-arguments-differs"},
 		{"soft reboot", write("run/ostree/nextroot-booted", "garbage"), "deployment-differs"},
@@ -174,6 +190,7 @@ func TestInitrdNetworkState(t *testing.T) {
 		"run/NetworkManager/system-connections/default.nmconnection": generated,
 		"etc/NetworkManager/system-connections/enp1s0.nmconnection":  "[connection]\nid=enp1s0\nuuid=22222222-2222-2222-2222-222222222222\ninterface-name=enp1s0\n",
 		"sys/class/net/enp1s0/ifindex":                               "2\n",
+		"sys/class/net/bonding_masters":                              "\n",
 	}
 	tests := []struct {
 		name   string
