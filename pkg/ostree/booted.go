@@ -12,7 +12,7 @@ import (
 type Booted struct {
 	*Deployment
 	// SoftRebooted is empty where the running root is the deployment that the
-	// kernel was booted with; else it says what is known of that one.
+	// kernel command line leads to; else it says what is known of that one.
 	SoftRebooted string
 	// Confirmed says that the running root was compared by device and inode,
 	// rather than the kernel command line believed.
@@ -127,11 +127,13 @@ func confirm(d *Deployment, link format.BootLink, list []*Deployment, running de
 			continue
 		}
 		b := &Booted{Deployment: o, Confirmed: true}
-		switch {
-		case d != nil:
+		if d != nil {
 			b.SoftRebooted = "the kernel command line names " + d.Name()
-		case o.Stateroot != link.Stateroot || o.BootCsum != link.BootCsum:
-			b.SoftRebooted = "the kernel command line names boot checksum " + link.BootCsum + " of " + link.Stateroot
+		} else {
+			// The boot entries were written anew since the kernel started.
+			// Deployments between which a soft reboot leads have the same boot
+			// checksum, so that does not tell which one it was.
+			b.SoftRebooted = "what the kernel booted is not known: " + link.Path() + " is gone"
 		}
 		return b, nil
 	}
