@@ -9,6 +9,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
+	"runtime"
+	"strings"
 	"time"
 
 	"github.com/oneboot/oneboot/pkg/hostfs"
@@ -55,6 +58,7 @@ const (
 	codeMachineConfig = "machineconfig-invalid"
 	codeSysroot       = "sysroot-unreadable"
 	codeTarget        = "target-invalid"
+	codeInternal      = "internal-error"
 )
 
 // maxMachineConfig bounds a MachineConfig: the MCO allows 1.5 MiB rendered.
@@ -94,25 +98,73 @@ func Analyze(ctx context.Context, opts Options) (*Result, error) {
 		}
 	}
 	r := &run{opts: opts, root: root}
+	res := &Result{}
+	res.Verdict, res.Transfer = r.analyze(ctx)
+	res.Seconds = time.Since(start).Seconds()
+	return res, nil
+}
+
+// analyze gathers and decides. A fault in this program or in a library, as far
+// as it shows in this goroutine, is an error in the verdict like any other.
+func (r *run) analyze(ctx context.Context) (v verdict.Verdict, transfer osimage.Transfer) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			v = r.undecided(fault)
+		}
+		if r.image != nil {
+			transfer = r.image.Transfer()
+		}
+	}()
 	defer r.close()
 	r.gatherHost()
 	r.gatherMachineConfig()
 	r.openTarget(ctx)
-	v := r.decide(ctx)
-	res := &Result{Verdict: v, Seconds: time.Since(start).Seconds()}
-	if r.image != nil {
-		res.Transfer = r.image.Transfer()
+	return r.decide(ctx), osimage.Transfer{}
+}
+
+// undecided is the verdict after a panic. The facts gathered so far may be half
+// of the truth, so none of them takes part.
+func (r *run) undecided(fault any) verdict.Verdict {
+	where := faultyFunction()
+	err := fmt.Errorf("internal error, please report it: %.200q in %s", fmt.Sprint(fault), where)
+	r.fail(codeInternal, where, err)
+	v := verdict.Decide(unknownHost(err.Error()), verdict.Target{MachineConfig: verdict.Unknown[verdict.MachineConfig](err.Error())}, r.policy())
+	// Even where every check is left out.
+	v.Action, v.Conclusive, v.Reason, v.Proof = verdict.Proceed, false, verdict.Reason(verdict.CheckMachineConfig+"-unknown"), ""
+	v.Warnings, v.Errors = append(v.Warnings, r.warnings...), append(v.Errors, r.errors...)
+	return v
+}
+
+// faultyFunction names the function that panicked, to be called by the deferred
+// function that recovers.
+func faultyFunction() string {
+	pcs := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs)])
+	panicked := false
+	for {
+		f, more := frames.Next()
+		inRuntime := strings.HasPrefix(f.Function, "runtime.")
+		if panicked && !inRuntime {
+			return fmt.Sprintf("%s (%s:%d)", f.Function, path.Base(f.File), f.Line)
+		}
+		panicked = panicked || f.Function == "runtime.gopanic"
+		if !more {
+			return "an unknown function"
+		}
 	}
-	return res, nil
+}
+
+func (r *run) policy() verdict.Policy {
+	return verdict.Policy{
+		SkipChecks: r.opts.SkipChecks, Full: r.opts.Full, Unbooted: r.opts.Unbooted,
+		OtherTarget: r.opts.Target != "" || r.opts.MachineConfigFile != "" && !r.opts.Unbooted,
+	}
 }
 
 // decide asks for facts in the order in which the verdict needs them, until it
 // is final.
 func (r *run) decide(ctx context.Context) verdict.Verdict {
-	policy := verdict.Policy{
-		SkipChecks: r.opts.SkipChecks, Full: r.opts.Full, Unbooted: r.opts.Unbooted,
-		OtherTarget: r.opts.Target != "" || r.opts.MachineConfigFile != "" && !r.opts.Unbooted,
-	}
+	policy := r.policy()
 	v := verdict.Decide(r.booted, r.target, policy)
 	asked := map[verdict.Need]bool{}
 	for {

@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -14,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/oneboot/oneboot/daemon"
 	"github.com/oneboot/oneboot/pkg/verdict"
 	"github.com/oneboot/oneboot/test/nativeimage"
 	"github.com/oneboot/oneboot/test/registry"
@@ -233,4 +236,38 @@ func TestNoOSImage(t *testing.T) {
 		l.reg.ResetRequests()
 		l.expect(t, n.analyze(t), proceed("os-content-unknown", 3))
 	})
+}
+
+// A faultyContext panics deep inside the registry library, when the first
+// request is about to be sent.
+type faultyContext struct{ context.Context }
+
+func (c faultyContext) Value(key any) any {
+	if fmt.Sprintf("%T", key) == "httptrace.clientEventContextKey" {
+		panic("a fault on purpose")
+	}
+	return c.Context.Value(key)
+}
+
+// A fault in a library ends as a verdict too.
+func TestLibraryFault(t *testing.T) {
+	l := newLab(t)
+	n := l.bootNode(t, nodeOptions{commit: l.base, mc: sysroot.MachineConfig{OSImageURL: l.push(t, "os/base", l.native)}})
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	opts := daemon.Options{Root: n.Dir, Timeout: 20 * time.Second}
+	res := must[*daemon.Result](t)(daemon.Analyze(faultyContext{context.Background()}, opts))
+	v := res.Verdict
+	if v.Action != verdict.Proceed || v.Conclusive || v.Reason != "machineconfig-unknown" {
+		t.Errorf("got %v, %s\n%s", v.Action, v.Reason, checksText(v))
+	}
+	if len(v.Errors) != 1 || v.Errors[0].Code != "internal-error" || !strings.Contains(v.Errors[0].Message, "a fault on purpose") {
+		t.Errorf("got errors %+v", v.Errors)
+	}
+	// Nothing is left behind, and the next run is none the worse.
+	l.reg.ResetRequests()
+	l.expect(t, n.analyze(t), skip(verdict.ProofOSTreeCommit, fourRequests))
+	if left := must[[]os.DirEntry](t)(os.ReadDir(temp)); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
 }
