@@ -20,8 +20,8 @@ type part struct {
 	close  func()
 }
 
-// errNoRange says that a source cannot read a part of a blob.
-var errNoRange = errors.New("the source reads no parts of blobs")
+// errNoRange says that a source, or the registry, sends no parts of blobs.
+var errNoRange = errors.New("no parts of blobs can be had")
 
 // blobPart asks a registry for length bytes of a blob, from offset on, by HTTP
 // range, with the credentials, mirrors and certificates that the library uses.
@@ -58,6 +58,10 @@ func blobPart(ctx context.Context, src types.ImageSource, info types.BlobInfo, o
 	out := method.Call([]reflect.Value{reflect.ValueOf(ctx), reflect.ValueOf(info), reflect.Append(reflect.MakeSlice(t.In(2), 0, 1), chunk)})
 	if err, ok := out[2].Interface().(error); ok {
 		cancel()
+		// The library's word, of an internal type too, for a 400.
+		if strings.HasSuffix(fmt.Sprintf("%T", err), ".BadPartialRequestError") {
+			return nil, errNoRange
+		}
 		return nil, err
 	}
 	streams, _ := out[0].Interface().(chan io.ReadCloser)

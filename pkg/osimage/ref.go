@@ -47,6 +47,9 @@ func parseDocker(name string) (types.ImageReference, error) {
 	if !found || host != "localhost" && !strings.ContainsAny(host, ".:") {
 		return nil, errors.New("short name: write the registry's host name in front")
 	}
+	if strings.HasSuffix(name, "@@unknown-digest@@") {
+		return nil, errors.New("names no image: a tag or a digest is needed")
+	}
 	if strings.Contains(name, "://") {
 		return nil, errors.New("unknown transport; use docker://, oci:, oci-archive: or dir:")
 	}
