@@ -109,7 +109,7 @@ func classify(ctx context.Context, err error) Code {
 		return RegistryThrottled
 	case strings.Contains(text, "getting username and password"):
 		return AuthUnreadable
-	case strings.Contains(text, "signature storage"), strings.Contains(text, "loading registries"):
+	case strings.Contains(text, "signature storage"), strings.Contains(text, registriesD+"/"), strings.Contains(text, "loading registries"):
 		return RegistriesConfInvalid
 	case strings.Contains(text, " is blocked in "):
 		return RegistryBlocked

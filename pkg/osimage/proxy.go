@@ -56,10 +56,10 @@ func proxyFunc(file map[string]string) (func(*url.URL) (*url.URL, error), error)
 
 // validProxy accepts what httpproxy uses: a URL, or host:port without scheme.
 func validProxy(s string) bool {
-	u, err := url.Parse(s)
-	if err != nil || u.Host == "" || !knownProxyScheme(u.Scheme) {
-		u, err = url.Parse("http://" + s)
+	if !strings.Contains(s, "://") {
+		s = "http://" + s
 	}
+	u, err := url.Parse(s)
 	return err == nil && u.Host != "" && knownProxyScheme(u.Scheme)
 }
 
