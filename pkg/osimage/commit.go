@@ -68,7 +68,7 @@ func (img *Image) labelledCommit(ctx context.Context, m Manifest, label string) 
 		return verdict.InnerCommit{}, failText(ManifestInvalid, img.name, fmt.Sprintf("label %s: %.80q is not a checksum", LabelCommit, label))
 	}
 	var found commitObject
-	err := img.fetch(ctx, "reading the head of the first layer", func(ctx context.Context) error {
+	err := img.fetch(ctx, "reading the head of the first layer", maxHead, func(ctx context.Context) error {
 		src, err := img.source(ctx)
 		if err != nil {
 			return err
@@ -98,7 +98,7 @@ func (img *Image) labelledCommit(ctx context.Context, m Manifest, label string) 
 // unlabelledCommit reads all of layer 0.
 func (img *Image) unlabelledCommit(ctx context.Context, m Manifest, c ImageConfig) (verdict.InnerCommit, error) {
 	var found commitObject
-	err := img.fetch(ctx, "reading the first layer", func(ctx context.Context) error {
+	err := img.fetch(ctx, "reading the first layer", m.Layers[0].Size, func(ctx context.Context) error {
 		src, err := img.source(ctx)
 		if err != nil {
 			return err

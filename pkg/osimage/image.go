@@ -99,14 +99,15 @@ const (
 	longestStep = 10 * time.Minute
 )
 
-// fetch runs one step of network access. Failures that may pass are tried
-// again until near the deadline where the configuration says so.
-func (img *Image) fetch(ctx context.Context, doing string, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(img.meter.watch(ctx), longestStep)
+// fetch runs one step of network access, which reads about size bytes at most.
+// Failures that may pass are tried again until near the deadline where the
+// configuration says so.
+func (img *Image) fetch(ctx context.Context, doing string, size int64, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, longestStep)
 	defer cancel()
 	pause := firstPause
 	for {
-		err := img.try(ctx, doing, f)
+		err := img.try(ctx, doing, size, f)
 		if err == nil || !img.cfg.retry || !transient(CodeOf(err)) {
 			return err
 		}
@@ -124,7 +125,7 @@ func (img *Image) fetch(ctx context.Context, doing string, f func(context.Contex
 }
 
 // try makes one attempt, and gives its error a code.
-func (img *Image) try(ctx context.Context, doing string, f func(context.Context) error) error {
+func (img *Image) try(ctx context.Context, doing string, size int64, f func(context.Context) error) error {
 	if img.cfg.retry {
 		limit := attemptTime
 		if deadline, ok := ctx.Deadline(); ok {
@@ -134,9 +135,15 @@ func (img *Image) try(ctx context.Context, doing string, f func(context.Context)
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	err := f(ctx)
+	var gate floodGate
+	ctx, stop := gate.watch(ctx, size)
+	defer stop()
+	err := f(img.meter.watch(ctx, &gate))
 	if err == nil {
 		return nil
+	}
+	if errors.Is(context.Cause(ctx), errFlood) {
+		return fail(RegistryServerError, img.name, fmt.Errorf("%s: %w", doing, errFlood))
 	}
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e

@@ -53,7 +53,7 @@ func (img *Image) getConfig(ctx context.Context) (ImageConfig, error) {
 			return ImageConfig{}, err
 		}
 		var b []byte
-		err = img.fetch(ctx, "fetching the image config", func(ctx context.Context) error {
+		err = img.fetch(ctx, "fetching the image config", maxImageConfig, func(ctx context.Context) error {
 			b, err = img.configBytes(ctx, m)
 			return err
 		})

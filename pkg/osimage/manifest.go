@@ -53,7 +53,7 @@ func digestOf(b []byte) verdict.Digest {
 // topLevel fetches what the reference names: a manifest or a list.
 func (img *Image) topLevel(ctx context.Context) (rawManifest, error) {
 	return img.top.do(func() (raw rawManifest, err error) {
-		err = img.fetch(ctx, "fetching the manifest", func(ctx context.Context) error {
+		err = img.fetch(ctx, "fetching the manifest", maxManifest, func(ctx context.Context) error {
 			raw, err = img.getManifest(ctx, img.pinned, nil)
 			return err
 		})
@@ -167,7 +167,7 @@ func (img *Image) instanceManifest(ctx context.Context) (rawManifest, error) {
 			return top, err
 		}
 		d := digest.Digest(want)
-		err = img.fetch(ctx, "fetching the manifest for "+img.arch, func(ctx context.Context) error {
+		err = img.fetch(ctx, "fetching the manifest for "+img.arch, maxManifest, func(ctx context.Context) error {
 			raw, err = img.getManifest(ctx, want, &d)
 			return err
 		})

@@ -29,9 +29,11 @@ func (m *meter) transfer() Transfer {
 	return Transfer{Requests: int(m.requests.Load()), Bytes: m.bytes.Load()}
 }
 
-// watch returns a context that counts the requests made with it.
-func (m *meter) watch(ctx context.Context) context.Context {
+// watch returns a context that counts the requests made with it, and shows
+// their connections to gate.
+func (m *meter) watch(ctx context.Context, gate *floodGate) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) { gate.add(info.Conn) },
 		WroteRequest: func(httptrace.WroteRequestInfo) {
 			m.requests.Add(1)
 			m.answered.Store(false)
