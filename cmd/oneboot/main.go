@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 )
 
@@ -31,6 +33,8 @@ const (
 var version string //nolint:gochecknoglobals // the linker's only handle
 
 func main() {
+	// The registry library logs to it; what matters is in the verdict.
+	logrus.SetOutput(io.Discard)
 	os.Exit(run(os.Args))
 }
 

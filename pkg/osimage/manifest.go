@@ -94,7 +94,7 @@ func mediaTypeOf(b []byte, served string) (string, error) {
 	case imgspecv1.MediaTypeImageManifest, imgspecv1.MediaTypeImageIndex,
 		manifest.DockerV2Schema2MediaType, manifest.DockerV2ListMediaType:
 	case manifest.DockerV2Schema1MediaType, manifest.DockerV2Schema1SignedMediaType:
-		return "", errors.New("Docker manifest of schema 1, which OS images never have") //nolint:staticcheck // a name
+		return "", errors.New("a manifest of schema 1, which OS images never have")
 	default:
 		return "", errors.New("neither an image manifest nor a manifest list")
 	}

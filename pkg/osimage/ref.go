@@ -51,7 +51,7 @@ func parseDocker(name string) (types.ImageReference, error) {
 		return nil, errors.New("names no image: a tag or a digest is needed")
 	}
 	if strings.Contains(name, "://") {
-		return nil, errors.New("unknown transport; use docker://, oci:, oci-archive: or dir:")
+		return nil, errors.New("unknown transport; oneboot knows docker://, oci:, oci-archive: and dir")
 	}
 	return docker.ParseReference("//" + name)
 }

@@ -170,10 +170,11 @@ func TestBootedByInode(t *testing.T) {
 	}{
 		{"as booted", list[0], list[0].Entry.Options, list[0], false, false},
 		{"soft-rebooted", list[1], list[0].Entry.Options, list[1], true, false},
-		{"stale link, same kernel", list[1], first, list[1], false, false},
-		{"stale link, other kernel", list[0], first, list[0], true, false},
+		// Which of the two the kernel booted cannot be told any more.
+		{"gone link, same kernel", list[1], first, list[1], true, false},
+		{"gone link, other kernel", list[0], first, list[0], true, false},
 		{"a copy of another system's files", nil, list[0].Entry.Options, list[0], false, true},
-		{"a copy and a stale link", nil, first, nil, false, false},
+		{"a copy and a gone link", nil, first, nil, false, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -74,7 +74,7 @@ func checkCommit(b Booted, t Target) finding {
 		shown = string(c.Checksum)
 	}
 	if derived > 0 {
-		return differs(shown, imageName(t), fmt.Sprintf("the target adds %d layers to its ostree commit, so only the very same image can be equal", derived))
+		return differs(shown, imageName(t), fmt.Sprintf("the target lays %d more on its ostree layers, so only the very same image can be equal", derived))
 	}
 	commit, ok := t.Identity.InnerCommit.Get()
 	if !ok {

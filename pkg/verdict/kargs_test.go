@@ -95,10 +95,11 @@ func TestKernelArgumentsCheck(t *testing.T) {
 }
 
 func TestPredictMCO(t *testing.T) {
-	const url = "quay.io/os@sha256:aaaa"
+	const url, digest = "quay.io/os@sha256:aaaa", verdict.Digest("sha256:aaaa")
 	host := func() verdict.Booted {
 		return verdict.Booted{OriginReference: verdict.Known(url), ForceFile: verdict.Known(false),
-			FIPS: verdict.Known(false), BootEntryOptions: verdict.Known("rw nosmt a=1")}
+			FIPS: verdict.Known(false), BootEntryOptions: verdict.Known("rw nosmt a=1"),
+			Identity: verdict.Identity{ManifestDigest: verdict.Known(digest)}}
 	}
 	tests := []struct {
 		name string
@@ -120,11 +121,12 @@ func TestPredictMCO(t *testing.T) {
 		{"kernel type", func(_ *verdict.Booted, mc *verdict.MachineConfig) { mc.KernelType = "realtime" }, "kernel-type", false},
 		{"fips on both", func(b *verdict.Booted, mc *verdict.MachineConfig) { b.FIPS, mc.FIPS = verdict.Known(true), true }, "fips-not-read", true},
 		{"fips off here", func(_ *verdict.Booted, mc *verdict.MachineConfig) { mc.FIPS = true }, "fips", false},
+		{"perhaps a manifest list", func(_ *verdict.Booted, mc *verdict.MachineConfig) { mc.Digest = "sha256:bbbb" }, "skopeo-gate-unknown", false},
 		{"forced", func(b *verdict.Booted, _ *verdict.MachineConfig) { b.ForceFile = verdict.Known(true) }, "force-file", false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			b, mc := host(), verdict.MachineConfig{OSImageURL: url, KernelType: "default"}
+			b, mc := host(), verdict.MachineConfig{OSImageURL: url, Digest: digest, KernelType: "default"}
 			tt.edit(&b, &mc)
 			got := verdict.Decide(b, verdict.Target{MachineConfig: verdict.Known(mc)}, verdict.Policy{}).MCO
 			var codes []string

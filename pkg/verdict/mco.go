@@ -68,6 +68,7 @@ func predictMCO(b Booted, t Target) MCO {
 	if len(mc.LayeringMarks) > 0 {
 		add("on-cluster-layering", "4.18+", strings.Join(mc.LayeringMarks, ", "))
 	}
+	predictSkopeoGate(b, t, mc, add)
 	m.WouldSkip = !slices.ContainsFunc(m.Why, func(r MCOReason) bool { return r.Versions != "before 4.15" })
 	return m
 }
@@ -94,4 +95,18 @@ func predictKernelArguments(b Booted, mc MachineConfig, add func(code, versions,
 	if !slices.Equal(running, mc.KernelArguments) {
 		add("kernel-arguments", "4.15+", fmt.Sprintf("it compares whole entries in order: the boot entry gives %q, the MachineConfig %q", running, mc.KernelArguments))
 	}
+}
+
+// predictSkopeoGate follows skopeoSupportsMultiArchSigstore: before it compares
+// anything, the MCD of 4.22 and later pivots in place where the image is a
+// manifest list and the host's skopeo is older than 1.22.2. An image that is
+// known to be no list passes.
+func predictSkopeoGate(b Booted, t Target, mc MachineConfig, add func(code, versions, detail string)) {
+	if booted, ok := b.Identity.ManifestDigest.Get(); ok && booted == mc.Digest && mc.Digest != "" {
+		return
+	}
+	if target, ok := t.Identity.ManifestDigest.Get(); ok && target == mc.Digest && mc.Digest != "" {
+		return
+	}
+	add("skopeo-gate-unknown", "4.22+", "if the image is a manifest list and the host's skopeo older than 1.22.2, it pivots before it compares")
 }
