@@ -49,10 +49,44 @@ func Open(dir string) (*Root, error) {
 // Close closes the root; files opened through it stay open.
 func (r *Root) Close() error { return r.dir.Close() }
 
+// maxRetries bounds the attempts at a path below which something is renamed
+// all the time: the kernel answers EAGAIN then.
+const maxRetries = 64
+
+// open opens a clean absolute path with links resolved inside the root, by the
+// kernel itself. Where it cannot (before Linux 5.6, or a seccomp filter
+// forbids it) a library walks the path.
+func (r *Root) open(name string, flags int) (*os.File, error) {
+	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS} //nolint:gosec // flags are not negative
+	for range maxRetries {
+		fd, err := unix.Openat2(int(r.dir.Fd()), name, &how)
+		switch err {
+		case nil:
+			return os.NewFile(uintptr(fd), name), nil
+		case unix.EAGAIN, unix.EINTR:
+			continue
+		case unix.ENOSYS, unix.EPERM:
+			return r.walk(name, flags)
+		}
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return nil, &fs.PathError{Op: "open", Path: name, Err: unix.EAGAIN}
+}
+
+// walk is open without the kernel's help.
+func (r *Root) walk(name string, flags int) (*os.File, error) {
+	h, err := pathrs.OpenatInRoot(r.dir, name)
+	if err != nil || flags&unix.O_PATH != 0 {
+		return h, err
+	}
+	defer h.Close()
+	return pathrs.Reopen(h, flags|unix.O_CLOEXEC)
+}
+
 // handle returns an O_PATH handle for name, all links followed.
 func (r *Root) handle(op, name string) (*os.File, error) {
 	// Clean against "/" keeps a leading ".." from being the resolver's concern.
-	h, err := pathrs.OpenatInRoot(r.dir, path.Clean("/"+name))
+	h, err := r.open(path.Clean("/"+name), unix.O_PATH)
 	if errors.Is(err, fs.ErrNotExist) {
 		if d := r.dangling(path.Clean("/" + name)); d != nil {
 			err = d
@@ -71,7 +105,7 @@ func (r *Root) dangling(name string) error {
 		if i < len(name) && name[i] != '/' {
 			continue
 		}
-		h, err := pathrs.OpenatInRoot(r.dir, name[:i])
+		h, err := r.open(name[:i], unix.O_PATH)
 		if err == nil {
 			h.Close()
 			continue
@@ -116,9 +150,15 @@ func (r *Root) OpenFile(name string) (*os.File, error) {
 	if !fi.Mode().IsRegular() {
 		return nil, &fs.PathError{Op: "open", Path: path.Clean("/" + name), Err: ErrNotRegular}
 	}
-	f, err := pathrs.Reopen(h, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC)
+	// Opened by name again, which is cheaper than through the handle: should
+	// another file stand there by now, it is held to the same rule.
+	f, err := r.open(path.Clean("/"+name), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
 		return nil, pathError("open", name, err)
+	}
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		f.Close()
+		return nil, &fs.PathError{Op: "open", Path: path.Clean("/" + name), Err: ErrNotRegular}
 	}
 	return f, nil
 }
@@ -209,8 +249,8 @@ func (r *Root) ReadDir(name string, limit int) ([]fs.DirEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer h.Close()
-	d, err := pathrs.Reopen(h, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+	h.Close()
+	d, err := r.open(path.Clean("/"+name), unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, pathError("open", name, err)
 	}
