@@ -65,7 +65,7 @@ type Config struct {
 // or "no credentials". A policy.json that is missing or malformed is reported
 // by [Config.SignaturePolicy].
 func LoadConfig(root *hostfs.Root, opts ConfigOptions) (*Config, error) {
-	dir, err := os.MkdirTemp("", "oneboot-")
+	dir, err := privateDir()
 	if err != nil {
 		return nil, fail(RegistriesConfInvalid, "temporary directory", fmt.Errorf("making a private copy of the registry configuration: %w", err))
 	}
@@ -79,6 +79,21 @@ func LoadConfig(root *hostfs.Root, opts ConfigOptions) (*Config, error) {
 		}
 	}
 	return c, nil
+}
+
+// sharedMemory is memory that looks like a folder on every Linux system.
+const sharedMemory = "/dev/shm"
+
+// privateDir makes a directory for the copies: where the caller says, else in
+// memory, which is there on a full or read-only disk too, else where temporary
+// files go.
+func privateDir() (string, error) {
+	if os.Getenv("TMPDIR") == "" {
+		if dir, err := os.MkdirTemp(sharedMemory, "oneboot-"); err == nil {
+			return dir, nil
+		}
+	}
+	return os.MkdirTemp("", "oneboot-")
 }
 
 // Close removes the private copies.

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"os/exec"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,29 +17,23 @@ func BenchmarkByDigest(b *testing.B) {
 	url := l.push(b, "os/base", l.native)
 	n := l.bootNode(b, nodeOptions{image: l.native, mc: sysroot.MachineConfig{OSImageURL: url}})
 	var ours, theirs time.Duration
-	var rss, skopeoRSS int64
 	for b.Loop() {
 		l.reg.ResetRequests()
 		p := execute(b, n)
 		if p.verdict.Action != verdict.Skip || len(l.reg.Requests()) != 0 {
 			b.Fatalf("%s, %d requests", p.verdict.Reason, len(l.reg.Requests()))
 		}
-		ours, rss = ours+p.wall, max(rss, p.rss)
+		ours += p.wall
 		cmd := exec.Command("skopeo", "inspect", "--no-tags", "--tls-verify=false", "docker://"+url)
 		start := time.Now()
 		if err := cmd.Run(); err != nil {
 			b.Fatal(err)
 		}
 		theirs += time.Since(start)
-		if ru, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-			skopeoRSS = max(skopeoRSS, ru.Maxrss<<10)
-		}
 	}
 	b.ReportMetric(float64(ours.Microseconds())/float64(b.N)/1000, "ms/run")
 	b.ReportMetric(float64(theirs.Microseconds())/float64(b.N)/1000, "ms/skopeo")
 	b.ReportMetric(float64(theirs)/float64(ours), "skopeo/run")
-	b.ReportMetric(float64(rss)/(1<<20), "MiB-RSS")
-	b.ReportMetric(float64(skopeoRSS)/(1<<20), "MiB-RSS-skopeo")
 }
 
 // BenchmarkInnerCommitOfLargeImage reads the commit inside an image of over
@@ -57,7 +50,6 @@ func BenchmarkInnerCommitOfLargeImage(b *testing.B) {
 	url := l.push(b, "os/large", image)
 	n := l.bootNode(b, nodeOptions{commit: commit, mc: sysroot.MachineConfig{OSImageURL: url}})
 	var wall time.Duration
-	var rss int64
 	var requests int
 	var bytes int64
 	for b.Loop() {
@@ -66,12 +58,11 @@ func BenchmarkInnerCommitOfLargeImage(b *testing.B) {
 		if p.verdict.Action != verdict.Skip || p.verdict.Proof != verdict.ProofOSTreeCommit {
 			b.Fatalf("%s by %s", p.verdict.Reason, p.verdict.Proof)
 		}
-		wall, rss = wall+p.wall, max(rss, p.rss)
+		wall += p.wall
 		requests, bytes = len(l.reg.Requests()), l.reg.Bytes()
 	}
 	b.ReportMetric(float64(image.Size())/(1<<20), "MiB-image")
 	b.ReportMetric(float64(requests), "requests/run")
 	b.ReportMetric(float64(bytes)/1024, "KiB-served/run")
 	b.ReportMetric(float64(wall.Microseconds())/float64(b.N)/1000, "ms/run")
-	b.ReportMetric(float64(rss)/(1<<20), "MiB-RSS")
 }
