@@ -147,11 +147,11 @@ var detachedProc = regexp.MustCompile(`^/(?:(?:[0-9]+|thread-self|self)(?:/.*)?|
 // Go runtime's files, its own descriptors, the process that is the host's
 // first, its private copies, and what a resolver needs.
 func ownFile(name string) bool {
-	if detachedProc.MatchString(name) || name == os.TempDir() {
+	if detachedProc.MatchString(name) || name == os.TempDir() || name == "/dev/shm" {
 		return true
 	}
 	for _, p := range []string{"/proc/", "/sys/kernel/mm/", "/sys/fs/cgroup/", "/etc/localtime", "/usr/share/zoneinfo/", "/dev/null",
-		os.TempDir() + "/oneboot-", "/memfd:", "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"} {
+		os.TempDir() + "/oneboot-", "/dev/shm/oneboot-", "/memfd:", "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"} {
 		if strings.HasPrefix(name, p) {
 			return true
 		}
