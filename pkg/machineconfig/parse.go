@@ -87,11 +87,9 @@ func decode(n *node) (verdict.MachineConfig, error) {
 		return verdict.MachineConfig{}, err
 	}
 	mc.Name = meta.text("name")
-	marks, err := decodeLayering(&meta, mc.OSImageURL)
-	if err != nil {
+	if err := decodeLayering(&meta, &mc); err != nil {
 		return verdict.MachineConfig{}, err
 	}
-	mc.LayeringMarks = marks
 	digest, err := ParseOSImageURL(mc.OSImageURL)
 	if err != nil {
 		mc.OSImageURL = ""
@@ -154,28 +152,29 @@ func decodeSpec(spec *fields) (verdict.MachineConfig, error) {
 	return mc, nil
 }
 
-// decodeLayering returns the annotations of on-cluster layering that are set,
-// unless the layered image that they name is the one that osImageURL asks for.
-func decodeLayering(meta *fields, osImageURL string) ([]string, error) {
+// decodeLayering notes the annotations of on-cluster layering: as marks only
+// where the layered image that they name is not the one that osImageURL asks
+// for.
+func decodeLayering(meta *fields, mc *verdict.MachineConfig) error {
 	annotations := meta.object("annotations")
 	original := annotations.text(originalOSImageURLAnnotation)
 	layered := annotations.text(layeredOSImageURLAnnotation)
 	preBuilt := annotations.text(preBuiltImageAnnotation)
 	if err := errors.Join(meta.err, annotations.err); err != nil {
-		return nil, err
+		return err
 	}
-	var marks []string
-	if layered != osImageURL {
+	mc.LayeredImage = layered
+	if layered != mc.OSImageURL {
 		// The original image is only ever noted beside the layered one.
 		if original != "" {
-			marks = append(marks, originalOSImageURLAnnotation)
+			mc.LayeringMarks = append(mc.LayeringMarks, originalOSImageURLAnnotation)
 		}
 		if layered != "" {
-			marks = append(marks, layeredOSImageURLAnnotation)
+			mc.LayeringMarks = append(mc.LayeringMarks, layeredOSImageURLAnnotation)
 		}
 	}
-	if preBuilt != "" && preBuilt != osImageURL {
-		marks = append(marks, preBuiltImageAnnotation)
+	if preBuilt != "" && preBuilt != mc.OSImageURL {
+		mc.LayeringMarks = append(mc.LayeringMarks, preBuiltImageAnnotation)
 	}
-	return marks, nil
+	return nil
 }

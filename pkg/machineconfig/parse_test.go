@@ -50,10 +50,11 @@ func TestParseFiles(t *testing.T) {
 			KernelType: "realtime",
 		}},
 		{"layered.json", verdict.MachineConfig{
-			Name:       "rendered-layered-1",
-			OSImageURL: "registry.example.com/os/layered@sha256:cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc",
-			Digest:     "sha256:cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc",
-			KernelType: "default",
+			Name:         "rendered-layered-1",
+			OSImageURL:   "registry.example.com/os/layered@sha256:cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc",
+			Digest:       "sha256:cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc",
+			KernelType:   "default",
+			LayeredImage: "registry.example.com/os/layered@sha256:cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc",
 		}},
 		{"full-config.yaml", verdict.MachineConfig{
 			Name:            "rendered-worker-yaml",

@@ -229,6 +229,9 @@ type MachineConfig struct {
 	// LayeringMarks names the annotations of on-cluster layering that are
 	// set although osImageURL is not the layered image that they name.
 	LayeringMarks []string
+	// LayeredImage is the image that the annotation ocl-osimageurl names,
+	// whether or not it is osImageURL; for the prediction of the MCD.
+	LayeredImage string
 }
 
 // SignatureRequirement is what the host's policy.json asks of the target.

@@ -122,6 +122,7 @@ func TestPredictMCO(t *testing.T) {
 		{"fips on both", func(b *verdict.Booted, mc *verdict.MachineConfig) { b.FIPS, mc.FIPS = verdict.Known(true), true }, "fips-not-read", true},
 		{"fips off here", func(_ *verdict.Booted, mc *verdict.MachineConfig) { mc.FIPS = true }, "fips", false},
 		{"perhaps a manifest list", func(_ *verdict.Booted, mc *verdict.MachineConfig) { mc.Digest = "sha256:bbbb" }, "skopeo-gate-unknown", false},
+		{"layered image that is the wanted one", func(_ *verdict.Booted, mc *verdict.MachineConfig) { mc.LayeredImage = url }, "on-cluster-layering", false},
 		{"forced", func(b *verdict.Booted, _ *verdict.MachineConfig) { b.ForceFile = verdict.Known(true) }, "force-file", false},
 	}
 	for _, tt := range tests {

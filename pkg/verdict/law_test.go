@@ -66,6 +66,9 @@ var changes = map[string]func(w *world){
 	"package requested": func(w *world) {
 		change(&w.b.Deployment, func(d *verdict.Deployment) { d.RequestedPackages = []string{"vim"} })
 	},
+	"seen in part": func(w *world) {
+		change(&w.b.Deployment, func(d *verdict.Deployment) { d.Unseen = "its state under /run" })
+	},
 	"client layer": func(w *world) {
 		change(&w.b.Deployment, func(d *verdict.Deployment) { d.Kind = verdict.ClientLayered })
 	},

@@ -65,7 +65,9 @@ func predictMCO(b Booted, t Target) MCO {
 	if len(mc.Foreign) > 0 {
 		add("ignition-content", "all", "the MachineConfig brings "+strings.Join(mc.Foreign, ", "))
 	}
-	if len(mc.LayeringMarks) > 0 {
+	if mc.LayeredImage != "" {
+		add("on-cluster-layering", "4.18+", "the annotation ocl-osimageurl makes it update whatever the image")
+	} else if len(mc.LayeringMarks) > 0 {
 		add("on-cluster-layering", "4.18+", strings.Join(mc.LayeringMarks, ", "))
 	}
 	predictSkopeoGate(b, t, mc, add)
