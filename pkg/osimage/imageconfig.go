@@ -105,6 +105,9 @@ func parseConfig(b []byte) (ImageConfig, error) {
 	if err := json.Unmarshal(b, &raw); err != nil {
 		return ImageConfig{}, fmt.Errorf("JSON%s: %w", jsonPosition(b, err), err)
 	}
+	if err := unambiguous(b); err != nil {
+		return ImageConfig{}, err
+	}
 	c := ImageConfig{Architecture: raw.Architecture, OS: raw.OS, Created: raw.Created, Labels: raw.Config.Labels}
 	if len(raw.RootFS.DiffIDs) == 0 || len(raw.RootFS.DiffIDs) > maxLayers {
 		return ImageConfig{}, fmt.Errorf("rootfs.diff_ids: %d entries, where 1 to %d are expected", len(raw.RootFS.DiffIDs), maxLayers)

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/opencontainers/go-digest"
 	imgspecv1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"go.podman.io/image/v5/manifest"
 	"go.podman.io/image/v5/types"
@@ -47,7 +49,26 @@ func chooseInstance(list []byte, sys *types.SystemContext) (verdict.Digest, erro
 	if err != nil {
 		return "", fmt.Errorf("%w for linux/%s", errNoInstance, sys.ArchitectureChoice)
 	}
+	if err := onlyChoice(index.Manifests, chosen, sys); err != nil {
+		return "", err
+	}
 	return checkDigest(chosen.String())
+}
+
+// onlyChoice refuses a list in which another entry, image or not, would do as well: which one
+// the host takes depends on its library's version and on the list's own type.
+func onlyChoice(entries []imgspecv1.Descriptor, chosen digest.Digest, sys *types.SystemContext) error {
+	others := slices.DeleteFunc(slices.Clone(entries), func(d imgspecv1.Descriptor) bool { return d.Digest == chosen })
+	for _, d := range others {
+		p := d.Platform
+		if p == nil || p.OS != "linux" || p.Architecture != sys.ArchitectureChoice {
+			continue
+		}
+		if _, err := manifest.OCI1IndexFromComponents([]imgspecv1.Descriptor{d}, nil).ChooseInstance(sys); err == nil {
+			return fmt.Errorf("%w: both %s and %s fit linux/%s", errNoInstance, chosen, d.Digest, sys.ArchitectureChoice)
+		}
+	}
+	return nil
 }
 
 func isImage(d imgspecv1.Descriptor) bool {

@@ -80,6 +80,9 @@ func (img *Image) getManifest(ctx context.Context, want verdict.Digest, instance
 		return rawManifest{}, failText(DigestMismatch, img.name, fmt.Sprintf("manifest %s was served with the digest %s", want, raw.digest))
 	}
 	raw.mediaType, err = mediaTypeOf(b, served)
+	if err == nil {
+		err = unambiguous(b)
+	}
 	if err != nil {
 		return rawManifest{}, fail(ManifestInvalid, img.name, err)
 	}

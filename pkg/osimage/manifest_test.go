@@ -66,19 +66,19 @@ func TestInstance(t *testing.T) {
 		{"one of two, Docker", true, "s390x", []listEntry{{a, platform("linux", "s390x", ""), nil}, {b, platform("linux", "amd64", ""), nil}}, "a"},
 		{"other architecture alone", false, "amd64", []listEntry{{a, platform("linux", "arm64", ""), nil}}, ""},
 		{"other system", false, "amd64", []listEntry{{a, platform("windows", "amd64", ""), nil}}, ""},
-		{"two for it: the first", false, "amd64", []listEntry{{b, platform("linux", "amd64", ""), nil}, {a, platform("linux", "amd64", ""), nil}}, "b"},
+		{"two for it", false, "amd64", []listEntry{{b, platform("linux", "amd64", ""), nil}, {a, platform("linux", "amd64", ""), nil}}, ""},
 		{"variant of a newer CPU alone", false, "amd64", []listEntry{{a, platform("linux", "amd64", "v3"), nil}}, ""},
 		{"plain before variant", false, "amd64", []listEntry{{a, platform("linux", "amd64", "v3"), nil}, {b, platform("linux", "amd64", ""), nil}}, "b"},
 		{"arm64 v8", false, "arm64", []listEntry{{a, platform("linux", "arm64", "v8"), nil}}, "a"},
-		{"arm64 v8 before plain, as on the host", false, "arm64", []listEntry{{b, platform("linux", "arm64", ""), nil}, {a, platform("linux", "arm64", "v8"), nil}}, "a"},
+		{"arm64 v8 and plain", false, "arm64", []listEntry{{b, platform("linux", "arm64", ""), nil}, {a, platform("linux", "arm64", "v8"), nil}}, ""},
 		{"arm64 v9 alone", false, "arm64", []listEntry{{a, platform("linux", "arm64", "v9"), nil}}, ""},
-		{"attestation first", false, "amd64", []listEntry{{a, platform("linux", "amd64", ""), attestation}, {b, platform("linux", "amd64", ""), nil}}, "b"},
+		{"attestation with the platform of an image", false, "amd64", []listEntry{{a, platform("linux", "amd64", ""), attestation}, {b, platform("linux", "amd64", ""), nil}}, ""},
 		{"attestation alone", false, "amd64", []listEntry{{a, platform("unknown", "unknown", ""), attestation}}, ""},
 		{"unknown platform", false, "amd64", []listEntry{{a, platform("unknown", "unknown", ""), nil}}, ""},
 		{"no platform", false, "amd64", []listEntry{{a, nil, nil}}, "a"},
 		{"platform before none", false, "amd64", []listEntry{{a, nil, nil}, {b, platform("linux", "amd64", ""), nil}}, "b"},
 		{"list in a list", false, "amd64", []listEntry{{makeList(t, false, listEntry{a, nil, nil}), platform("linux", "amd64", ""), nil}}, ""},
-		{"zstd twin", false, "amd64", []listEntry{{a, platform("linux", "amd64", ""), nil}, {b, platform("linux", "amd64", ""), map[string]string{"io.github.containers.compression.zstd": "true"}}}, "b"},
+		{"zstd twin", false, "amd64", []listEntry{{a, platform("linux", "amd64", ""), nil}, {b, platform("linux", "amd64", ""), map[string]string{"io.github.containers.compression.zstd": "true"}}}, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

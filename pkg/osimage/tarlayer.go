@@ -10,6 +10,8 @@ import (
 	"io"
 	"path"
 	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -85,7 +87,8 @@ func firstCommit(r io.Reader) (commitObject, error) {
 		if err != nil {
 			return commitObject{}, err
 		}
-		if commitPath.MatchString(entryName(h)) {
+		// In an unexpected place it is an error, not passed over.
+		if anyCommitPath.MatchString(entryName(h)) {
 			return readCommit(t, h)
 		}
 	}
@@ -128,10 +131,14 @@ func onlyCommit(r io.Reader) (commitObject, error) {
 
 func entryName(h *tar.Header) string { return path.Clean("/" + h.Name)[1:] }
 
+// plainName reports whether a name has no ".." in it, which the importer does
+// not resolve.
+func plainName(name string) bool { return !slices.Contains(strings.Split(name, "/"), "..") }
+
 // readCommit reads a commit object and checks it against its name.
 func readCommit(t *tar.Reader, h *tar.Header) (commitObject, error) {
 	m := commitPath.FindStringSubmatch(entryName(h))
-	if m == nil {
+	if m == nil || !plainName(h.Name) {
 		return commitObject{}, fmt.Errorf("holds a commit object in an unexpected place: %.200q", h.Name)
 	}
 	if h.Typeflag != tar.TypeReg {

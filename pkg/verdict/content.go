@@ -31,7 +31,7 @@ func checkContent(b Booted, t Target) finding {
 	if !ok {
 		return need(ti.ConfigDigest, "target manifest", NeedManifest)
 	}
-	if bc, ok := bi.ConfigDigest.Get(); ok && bc == config {
+	if bc, ok := bi.ConfigDigest.Get(); ok && bc == config && sameLayerCount(bi, ti) {
 		return proven(ProofConfigDigest, string(bc), string(config))
 	}
 	diffIDs, ok := ti.DiffIDs.Get()
@@ -43,6 +43,15 @@ func checkContent(b Booted, t Target) finding {
 		return proven(ProofDiffIDs, what, what)
 	}
 	return checkCommit(b, t)
+}
+
+// sameLayerCount: a manifest may list more layers than its config accounts for,
+// and an import takes them all.
+func sameLayerCount(b, t Identity) bool {
+	diffIDs, ok1 := b.DiffIDs.Get()
+	bn, ok2 := b.Layers.Get()
+	tn, ok3 := t.Layers.Get()
+	return ok1 && ok2 && ok3 && bn > 0 && bn == len(diffIDs) && bn == tn
 }
 
 // sameDiffIDs is proof 3: the same uncompressed layers in the same order, as

@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -100,10 +101,22 @@ func ParseKernelArguments(line string) []KernelArgument {
 	return args
 }
 
+// foldKey maps "-" to "_": the kernel's parameq takes them for one letter.
+func foldKey(key string) string { return strings.ReplaceAll(key, "-", "_") }
+
 // positionalGroup names the group of keys among which order has a meaning to
 // the kernel, dracut or systemd; empty for all other keys.
 func positionalGroup(key string) string {
+	key = foldKey(key)
 	switch key {
+	case "ro", "rw":
+		return "root-mode"
+	case "quiet", "debug", "loglevel":
+		return "loglevel"
+	case "nosmp", "maxcpus", "nr_cpus":
+		return "cpus"
+	case "iommu", "iommu.passthrough", "iommu.strict", "intel_iommu", "amd_iommu":
+		return "iommu"
 	case "console", "earlycon", "earlyprintk", "netconsole", "consoleblank":
 		return "console"
 	case "hugepagesz", "hugepages", "default_hugepagesz", "hugetlb_cma":
@@ -168,8 +181,8 @@ func changeKernelArguments(line string, wanted []string, raw bool) string {
 			groups[g] = true
 		}
 	}
-	for _, g := range []string{"console", "hugepages", "dracut", "dyndbg"} {
-		if groups[g] && !slices.Equal(groupOf(before, g), groupOf(after, g)) {
+	for _, g := range slices.Sorted(maps.Keys(groups)) {
+		if !slices.Equal(groupOf(before, g), groupOf(after, g)) {
 			return "the order would become " + joinArguments(groupOf(after, g))
 		}
 	}
@@ -177,7 +190,7 @@ func changeKernelArguments(line string, wanted []string, raw bool) string {
 }
 
 func valuesOf(args []KernelArgument, key string) []KernelArgument {
-	return slices.DeleteFunc(slices.Clone(args), func(a KernelArgument) bool { return a.Key != key })
+	return slices.DeleteFunc(slices.Clone(args), func(a KernelArgument) bool { return foldKey(a.Key) != foldKey(key) })
 }
 
 func groupOf(args []KernelArgument, group string) []KernelArgument {

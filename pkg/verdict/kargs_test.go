@@ -74,6 +74,9 @@ func TestKernelArgumentsCheck(t *testing.T) {
 		{"behind --", "rw -- nosmt", sameLine, []string{"nosmt"}, verdict.OutcomeDiffers},
 		{"before --", "nosmt -- rw", sameLine, []string{"nosmt"}, verdict.OutcomeDiffers},
 		{"swallowed by an open quote", `nosmt a="b`, sameLine, []string{"nosmt"}, verdict.OutcomeDiffers},
+		{"dash and underscore are one letter", "foo-bar=1 foo_bar=2", sameLine, []string{"foo-bar=1"}, verdict.OutcomeDiffers},
+		{"the last of ro and rw", "rw ro", sameLine, []string{"rw"}, verdict.OutcomeDiffers},
+		{"quiet after a log level", "loglevel=7 quiet", sameLine, []string{"loglevel=7"}, verdict.OutcomeDiffers},
 		{"prefix is no match", "nosmt=force", sameLine, []string{"nosmt"}, verdict.OutcomeDiffers},
 		{"bare key is not an empty value", "quiet=", sameLine, []string{"quiet"}, verdict.OutcomeDiffers},
 	}

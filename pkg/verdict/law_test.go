@@ -121,7 +121,7 @@ func TestOneChangedFactProceeds(t *testing.T) {
 // essential names the identity facts that each proof rests on; every other
 // fact of the host and of the target is one that every skip rests on.
 var essential = map[verdict.Proof][]string{
-	verdict.ProofConfigDigest:    {"b.ConfigDigest", "t.ConfigDigest", "t.ManifestDigest"},
+	verdict.ProofConfigDigest:    {"b.ConfigDigest", "t.ConfigDigest", "t.ManifestDigest", "b.Layers", "t.Layers", "b.DiffIDs"},
 	verdict.ProofDiffIDs:         {"b.DiffIDs", "t.DiffIDs", "b.Layers", "t.Layers", "b.FinalDiffID", "t.FinalDiffID"},
 	verdict.ProofOSTreeCommit:    {"t.DerivedLayers", "t.InnerCommit", "t.DiffIDs", "t.ConfigDigest"},
 	verdict.ProofContentChecksum: {"t.DerivedLayers", "t.InnerCommit", "t.DiffIDs", "t.ConfigDigest"},
@@ -266,4 +266,16 @@ func TestHypothetical(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A layer that the config does not account for is imported all the same.
+func TestSameConfigWithALayerMore(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		w := drawWorld(r, rapid.SampledFrom([]verdict.Proof{verdict.ProofConfigDigest, verdict.ProofDiffIDs}).Draw(r, "proof"))
+		change(&w.t.Identity.Layers, func(n *int) { *n++ })
+		w.t.Identity.DerivedLayers = verdict.Unknown[int]("layers and diff ids differ in number")
+		if v := verdict.Decide(w.b, w.t, verdict.Policy{}); v.Action != verdict.Proceed {
+			r.Fatalf("skip by %s", v.Proof)
+		}
+	})
 }

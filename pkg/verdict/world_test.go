@@ -99,7 +99,7 @@ func drawWorld(r *rapid.T, proof verdict.Proof) world {
 	case verdict.ProofConfigDigest:
 		container()
 		dep.Root = rootOf(r, "merge-root")
-		bi.ConfigDigest = w.t.Identity.ConfigDigest
+		bi.ConfigDigest, bi.DiffIDs, bi.Layers = w.t.Identity.ConfigDigest, w.t.Identity.DiffIDs, w.t.Identity.Layers
 	case verdict.ProofDiffIDs:
 		container()
 		dep.Root = rootOf(r, "merge-root")
