@@ -28,7 +28,7 @@ const (
 func (r *factReader) identity() verdict.Identity {
 	if r.commitErr != nil {
 		r.unreadable(r.commitErr)
-		return unknownIdentity(r.commitErr)
+		return verdict.UnknownIdentity(r.commitErr.Error())
 	}
 	kind, err := commitKind(r.commit)
 	base, sum, source := r.commit, r.b.Checksum, verdict.CommitFromDeployment
@@ -43,7 +43,7 @@ func (r *factReader) identity() verdict.Identity {
 	if err != nil {
 		err = fmt.Errorf("reading commit %s: %w", r.b.Checksum, err)
 		r.unreadable(err)
-		return unknownIdentity(err)
+		return verdict.UnknownIdentity(err.Error())
 	}
 	if kind == verdict.ContainerImage {
 		return r.containerIdentity(base, sum)
@@ -51,23 +51,9 @@ func (r *factReader) identity() verdict.Identity {
 	return plainIdentity(base, sum, source)
 }
 
-func unknownIdentity(err error) verdict.Identity {
-	why := err.Error()
-	return verdict.Identity{
-		Architecture:   verdict.Unknown[string](why),
-		ManifestDigest: verdict.Unknown[verdict.Digest](why),
-		ConfigDigest:   verdict.Unknown[verdict.Digest](why),
-		DiffIDs:        verdict.Unknown[[]verdict.Digest](why),
-		Layers:         verdict.Unknown[int](why),
-		FinalDiffID:    verdict.Unknown[verdict.Digest](why),
-		DerivedLayers:  verdict.Unknown[int](why),
-		InnerCommit:    verdict.Unknown[verdict.InnerCommit](why),
-	}
-}
-
 // plainIdentity describes a commit that no image made: it has no digests.
 func plainIdentity(c *format.Commit, sum verdict.Checksum, source verdict.CommitSource) verdict.Identity {
-	id := unknownIdentity(errors.New("the deployment was not made from a container image"))
+	id := verdict.UnknownIdentity("the deployment was not made from a container image")
 	// What is for show only is left out where it cannot be read.
 	id.Version, _, _ = c.Metadata.String("version")
 	id.KernelRelease, _, _ = c.Metadata.String(labelLinux)
@@ -83,7 +69,7 @@ func innerCommit(c *format.Commit, sum verdict.Checksum, source verdict.CommitSo
 // containerIdentity describes a merge commit.
 func (r *factReader) containerIdentity(c *format.Commit, sum verdict.Checksum) verdict.Identity {
 	where := "reading commit " + string(sum)
-	id := unknownIdentity(errors.New(where))
+	id := verdict.UnknownIdentity(where)
 	id.ManifestDigest = fact(r, func() (verdict.Digest, error) {
 		s, err := metadataString(c, keyManifestDigest)
 		if err != nil {
@@ -109,7 +95,7 @@ func (r *factReader) containerIdentity(c *format.Commit, sum verdict.Checksum) v
 	if err != nil {
 		err = fmt.Errorf("%s: %w", where, err)
 		r.unreadable(err)
-		unknown := unknownIdentity(err)
+		unknown := verdict.UnknownIdentity(err.Error())
 		id.Architecture, id.DiffIDs = unknown.Architecture, unknown.DiffIDs
 		id.FinalDiffID, id.DerivedLayers, id.InnerCommit = unknown.FinalDiffID, unknown.DerivedLayers, unknown.InnerCommit
 		return id

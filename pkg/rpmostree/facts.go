@@ -132,7 +132,7 @@ func (d *Deployment) identity() verdict.Identity {
 	if d.image() {
 		return d.imageIdentity()
 	}
-	id := unknownIdentity("the deployment was not made from a container image")
+	id := verdict.UnknownIdentity("the deployment was not made from a container image")
 	id.Version, id.KernelRelease = d.Base.Version, d.Base.KernelRelease
 	if id.Version == "" {
 		id.Version = d.Version
@@ -149,21 +149,8 @@ func (d *Deployment) identity() verdict.Identity {
 	return id
 }
 
-func unknownIdentity(why string) verdict.Identity {
-	return verdict.Identity{
-		Architecture:   verdict.Unknown[string](why),
-		ManifestDigest: verdict.Unknown[verdict.Digest](why),
-		ConfigDigest:   verdict.Unknown[verdict.Digest](why),
-		DiffIDs:        verdict.Unknown[[]verdict.Digest](why),
-		Layers:         verdict.Unknown[int](why),
-		FinalDiffID:    verdict.Unknown[verdict.Digest](why),
-		DerivedLayers:  verdict.Unknown[int](why),
-		InnerCommit:    verdict.Unknown[verdict.InnerCommit](why),
-	}
-}
-
 func (d *Deployment) imageIdentity() verdict.Identity {
-	id := unknownIdentity("base-commit-meta has no ostree.container.image-config")
+	id := verdict.UnknownIdentity("base-commit-meta has no ostree.container.image-config")
 	id.Version, id.KernelRelease = d.Version, d.Base.KernelRelease
 	id.ManifestDigest = d.manifestDigest()
 	layers := -1
@@ -183,7 +170,7 @@ func (d *Deployment) imageIdentity() verdict.Identity {
 	}
 	config, err := format.ParseStoredConfig(d.Base.Config)
 	if err != nil {
-		why := unknownIdentity("base-commit-meta: ostree.container.image-config: " + err.Error())
+		why := verdict.UnknownIdentity("base-commit-meta: ostree.container.image-config: " + err.Error())
 		id.Architecture, id.DiffIDs = why.Architecture, why.DiffIDs
 		id.FinalDiffID, id.DerivedLayers, id.InnerCommit = why.FinalDiffID, why.DerivedLayers, why.InnerCommit
 		return id

@@ -49,7 +49,7 @@ func TestFactsOfFiles(t *testing.T) {
 		}),
 		OriginReference: verdict.Known(image),
 	}
-	plain := unknownIdentity("the deployment was not made from a container image")
+	plain := verdict.UnknownIdentity("the deployment was not made from a container image")
 	plain.Version, plain.KernelRelease, plain.DerivedLayers = "47.0", "4.18.0-240.el8.x86_64", verdict.Known(0)
 	plain.InnerCommit = verdict.Known(verdict.InnerCommit{Checksum: sum("f"), Source: verdict.CommitFromDeployment, Timestamp: 1729527641})
 	tests := []struct {

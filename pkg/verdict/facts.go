@@ -92,6 +92,20 @@ type Identity struct {
 	KernelRelease string
 }
 
+// UnknownIdentity has every fact unknown for the same reason.
+func UnknownIdentity(why string) Identity {
+	return Identity{
+		Architecture:   Unknown[string](why),
+		ManifestDigest: Unknown[Digest](why),
+		ConfigDigest:   Unknown[Digest](why),
+		DiffIDs:        Unknown[[]Digest](why),
+		Layers:         Unknown[int](why),
+		FinalDiffID:    Unknown[Digest](why),
+		DerivedLayers:  Unknown[int](why),
+		InnerCommit:    Unknown[InnerCommit](why),
+	}
+}
+
 // DeploymentKind says how the booted deployment came about.
 type DeploymentKind string
 
