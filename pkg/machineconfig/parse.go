@@ -149,6 +149,7 @@ func decodeSpec(spec *fields) (verdict.MachineConfig, error) {
 		}
 	}
 	mc.Foreign = foreign
+	addPackageSets(&mc)
 	return mc, nil
 }
 

@@ -39,9 +39,9 @@ func check(name CheckName, b Booted, t Target, p Policy) finding {
 	case CheckLegacyKernelArguments:
 		return checkLegacyKernelArguments(b, p)
 	case CheckKernelType:
-		return checkKernelType(mc)
+		return checkKernelType(b, mc)
 	case CheckExtensions:
-		return checkExtensions(b, mc)
+		return checkExtensions(b, t, mc)
 	case CheckFIPS:
 		return checkFIPS(b, mc)
 	case CheckSignaturePolicy:
@@ -120,8 +120,12 @@ func checkDeployment(b Booted, t Target) finding {
 		}
 		why = append(why, s)
 	}
-	if mc, ok := t.MachineConfig.Get(); d.Kind == ClientLayered && (!ok || len(mc.Extensions) == 0 && mc.KernelType == "default") {
+	mc, ok := t.MachineConfig.Get()
+	if d.Kind == ClientLayered && (!ok || len(mc.Extensions) == 0 && mc.KernelType == defaultKernelType) {
 		why = append(why, "packages are layered on this host")
+	}
+	if removed := sorted(append(slices.Clone(d.RequestedRemovals), d.RemovedPackages...)); len(removed) > 0 && (!ok || mc.KernelType == defaultKernelType) {
+		why = append(why, string(PackageOverride)+" ("+strings.Join(removed, " ")+" removed from the base)")
 	}
 	if len(why) > 0 {
 		return differs(name, "", strings.Join(why, "; "))
@@ -145,30 +149,6 @@ func checkRunningKernel(b Booted) finding {
 		return differs(running, strings.Join(own, " "), "the running kernel is not one of the booted deployment's")
 	}
 	return same(running, strings.Join(own, " "))
-}
-
-func checkKernelType(mc MachineConfig) finding {
-	if mc.KernelType == "default" {
-		return same("default", "default")
-	}
-	return unknownBecause("kernelType " + strconv.Quote(mc.KernelType) + " cannot be proven")
-}
-
-func checkExtensions(b Booted, mc MachineConfig) finding {
-	d, ok := b.Deployment.Get()
-	if !ok {
-		return unknownBecause("the booted deployment is not known: " + b.Deployment.Why())
-	}
-	have, want := strings.Join(d.RequestedPackages, " "), strings.Join(mc.Extensions, " ")
-	switch {
-	case len(mc.Extensions) > 0:
-		return unknownBecause("extensions " + want + " cannot be proven")
-	case len(d.RequestedPackages) > 0:
-		return differs(have, "", "packages are requested that the MachineConfig does not want")
-	case d.Kind == ClientLayered:
-		return differs("packages layered", "", "the deployed commit has layered packages that the MachineConfig does not want")
-	}
-	return same("", "")
 }
 
 func checkFIPS(b Booted, mc MachineConfig) finding {
@@ -234,7 +214,7 @@ func checkSignaturePolicy(t Target) finding {
 	case SignatureReject, SignatureInvalid:
 		return differs(string(s.Requirement), s.Scope, s.Detail)
 	case SignatureRequired:
-		return unknownBecause("policy.json asks for a signature (" + s.Scope + "): " + s.Detail)
+		return unknownBecause("policy.json asks for a signature ("+s.Scope+"): "+s.Detail, NeedSignature)
 	}
 	return unknownBecause("the signature requirement " + strconv.Quote(string(s.Requirement)) + " is not known")
 }

@@ -95,21 +95,24 @@ func checkCommit(b Booted, t Target) finding {
 	if sameCommit(b.Identity, dep, commit) {
 		return proven(ProofOSTreeCommit, string(commit.Checksum), string(commit.Checksum))
 	}
+	root := dep.Root
 	if dep.Kind == ClientLayered {
-		return differs(shown, string(commit.Checksum), "packages are layered on another ostree commit")
+		root = dep.Base.Root
 	}
-	if dep.Root.DirTree == "" || dep.Root.DirMeta == "" {
+	if root.DirTree == "" || root.DirMeta == "" {
 		return unknownBecause("the root of the deployed commit is not known")
 	}
-	if dep.Root == commit.Root {
-		root := rootName(dep.Root)
-		return proven(ProofContentChecksum, root, root)
+	if root == commit.Root {
+		name := rootName(root)
+		return proven(ProofContentChecksum, name, name)
 	}
 	return differs(shown, string(commit.Checksum), "another ostree commit with other content")
 }
 
 // sameCommit is proof 4. On a container deployment the merge commit must have
-// the very root of the inner commit: nothing was laid over it.
+// the very root of the inner commit: nothing was laid over it. Below packages
+// that are layered on the host it is the base that counts; the packages are
+// another check's matter.
 func sameCommit(b Identity, dep Deployment, target InnerCommit) bool {
 	inner, ok := b.InnerCommit.Get()
 	if !ok || !inner.Source.Proving() || inner.Checksum != target.Checksum {
@@ -119,14 +122,18 @@ func sameCommit(b Identity, dep Deployment, target InnerCommit) bool {
 	if !ok || derived != 0 {
 		return false
 	}
-	switch dep.Kind {
+	base := Base{Checksum: dep.Checksum, Kind: dep.Kind, Root: dep.Root}
+	if dep.Kind == ClientLayered {
+		base = dep.Base
+	}
+	switch base.Kind {
 	case PlainCommit:
 		// The checksum covers the root. A root that was not read is let pass
 		// only where the deployment check cannot say same either.
-		unread := dep.Root == Root{} && dep.Unseen != ""
-		return dep.Checksum == target.Checksum && (dep.Root == target.Root || unread)
+		unread := base.Root == Root{} && dep.Unseen != ""
+		return base.Checksum == target.Checksum && (base.Root == target.Root || unread)
 	case ContainerImage:
-		return dep.Root == inner.Root && inner.Root == target.Root
+		return base.Root == inner.Root && inner.Root == target.Root
 	case ClientLayered:
 		return false
 	}

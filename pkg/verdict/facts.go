@@ -144,6 +144,36 @@ type Deployment struct {
 	// RequestedPackages are the package names that the origin asks rpm-ostree
 	// to layer; sorted.
 	RequestedPackages []string
+	// RequestedRemovals are the names of the base packages that the origin
+	// asks rpm-ostree to leave out ([overrides] remove); sorted.
+	RequestedRemovals []string
+	// LayeredPackages are the package names that the deployed commit was
+	// really layered with (rpmostree.packages of the commit); sorted, empty
+	// where nothing is layered.
+	LayeredPackages []string
+	// RemovedPackages are the names of the base packages that were really
+	// left out of the deployed commit (rpmostree.removed-base-packages);
+	// sorted.
+	RemovedPackages []string
+	// Base is the commit beneath the layered packages; the zero Base where
+	// Kind is not ClientLayered.
+	Base Base
+}
+
+// A Base is the commit that rpm-ostree layered packages on.
+type Base struct {
+	Checksum Checksum
+	// Kind is PlainCommit or ContainerImage.
+	Kind DeploymentKind
+	// Root is the base commit's root; the zero Root is not known.
+	Root Root
+}
+
+// A Package is an RPM package, installed or offered.
+type Package struct {
+	Name string
+	// EVRA is [epoch:]version-release.arch; an epoch of 0 is left out.
+	EVRA string
 }
 
 // A DivergenceKind is a stable code.
@@ -162,6 +192,7 @@ const (
 	LocalAssembly        DivergenceKind = "local-assembly"        // cliwrap, modules, override-commit, unconfigured-state and other local changes
 	CommitPartial        DivergenceKind = "commit-partial"        // state/<commit>.commitpartial exists
 	OriginConflict       DivergenceKind = "origin-conflict"       // the origin names two identities
+	SourcesDisagree      DivergenceKind = "sources-disagree"      // rpm-ostree and the sysroot say different things
 )
 
 // A Divergence is one such way, with a detail for a person.
@@ -210,6 +241,11 @@ type Booted struct {
 	ForceFile    Fact[bool]
 	NodePayload  Fact[NodePayload]
 	NetworkState Fact[NetworkState]
+	// Packages are the packages of the deployed commit.
+	Packages Fact[[]Package]
+	// BasePackages are those of the commit beneath layered packages. Asked
+	// for only where Kind is ClientLayered.
+	BasePackages Fact[[]Package]
 	// Blobs are the digests of the image layers that the host's repository
 	// already holds (ostree/container/blob refs); for the cost only.
 	Blobs map[Digest]bool
@@ -233,8 +269,16 @@ type MachineConfig struct {
 	// KernelType is canonical: "default", "realtime", "64k-pages" or a value
 	// that this program does not know.
 	KernelType string
-	Extensions []string
-	FIPS       bool
+	// KernelTypeSets are the package replacements that KernelType has stood
+	// for, newest first; none for a type that no release knows.
+	KernelTypeSets []KernelPackageSet
+	// KernelTypePackages are the packages that any kernel type layers.
+	KernelTypePackages []string
+	Extensions         []string
+	// ExtensionSets holds for each of Extensions the package sets that the
+	// name has stood for, newest first; none for a name that no release knows.
+	ExtensionSets map[string][]PackageSet
+	FIPS          bool
 	// ExtensionsImage is spec.baseOSExtensionsContainerImage.
 	ExtensionsImage string
 	// Foreign lists what an encapsulated MachineConfig never has: Ignition
@@ -246,6 +290,26 @@ type MachineConfig struct {
 	// LayeredImage is the image that the annotation ocl-osimageurl names,
 	// whether or not it is osImageURL; for the prediction of the MCD.
 	LayeredImage string
+}
+
+// A PackageSet is what one release line of the machine-config-operator layers
+// for an extension.
+type PackageSet struct {
+	// Packages are RPM names, sorted.
+	Packages []string
+	// Releases names the OpenShift releases, for a person: "4.12 and later".
+	Releases string
+}
+
+// A KernelPackageSet is how one release line of the daemon replaces the kernel:
+// rpm-ostree override remove REMOVED... --install INSTALLED...
+type KernelPackageSet struct {
+	// Removed are the base packages that are removed, sorted.
+	Removed []string
+	// Installed are the packages that are layered instead, sorted.
+	Installed []string
+	// Releases names the OpenShift releases, for a person.
+	Releases string
 }
 
 // SignatureRequirement is what the host's policy.json asks of the target.
@@ -289,4 +353,8 @@ type Target struct {
 	ManifestLayers Fact[[]Layer]
 	// SignaturePolicy is the host's policy for this image.
 	SignaturePolicy Fact[SignaturePolicy]
+	// Extensions are the packages that the target's extensions image offers,
+	// or the folder /extensions of a legacy image. A name may stand there more
+	// than once.
+	Extensions Fact[[]Package]
 }

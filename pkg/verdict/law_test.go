@@ -63,6 +63,15 @@ var changes = map[string]func(w *world){
 		w.t.Identity.Architecture = verdict.Known("arm64")
 		w.b.Identity.Architecture = verdict.Known("arm64")
 	},
+	"package removed": func(w *world) {
+		change(&w.b.Deployment, func(d *verdict.Deployment) { d.RequestedRemovals = []string{"zincati"} })
+	},
+	"package removed from the commit": func(w *world) {
+		change(&w.b.Deployment, func(d *verdict.Deployment) { d.RemovedPackages = []string{"zincati"} })
+	},
+	"package layered unasked": func(w *world) {
+		change(&w.b.Deployment, func(d *verdict.Deployment) { d.LayeredPackages = []string{"vim"} })
+	},
 	"package requested": func(w *world) {
 		change(&w.b.Deployment, func(d *verdict.Deployment) { d.RequestedPackages = []string{"vim"} })
 	},
@@ -127,8 +136,9 @@ var essential = map[verdict.Proof][]string{
 	verdict.ProofContentChecksum: {"t.DerivedLayers", "t.InnerCommit", "t.DiffIDs", "t.ConfigDigest"},
 }
 
-// forShow names facts that no check reads.
-var forShow = []string{"OriginReference", "ManifestLayers", "Blobs"}
+// forShow names facts that no check reads, and those of packages, which only a
+// host with layered packages rests on.
+var forShow = []string{"OriginReference", "ManifestLayers", "Blobs", "Packages", "BasePackages", "Extensions"}
 
 // Every fact field is found by reflection, so that one added later is held to
 // the law without a new line here.

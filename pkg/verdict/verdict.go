@@ -132,6 +132,9 @@ type Need string
 
 // The needs, cheapest first.
 const (
+	// NeedPackages are the packages of the booted deployment, and of the
+	// commit beneath layered packages, from their rpm databases.
+	NeedPackages Need = "booted-packages"
 	// NeedInstance is the manifest digest for this architecture.
 	NeedInstance Need = "target-instance"
 	// NeedManifest is the target's manifest: config digest and layers.
@@ -140,6 +143,9 @@ const (
 	NeedConfig Need = "target-config"
 	// NeedInnerCommit is the ostree commit in the target's first layer.
 	NeedInnerCommit Need = "target-inner-commit"
+	// NeedExtensions are the packages that the target's extensions image
+	// offers.
+	NeedExtensions Need = "target-extensions"
 	// NeedSignature is the verification of a signature that the host's
 	// policy requires.
 	NeedSignature Need = "target-signature"
