@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/oneboot/oneboot/pkg/ostree"
 	"github.com/oneboot/oneboot/pkg/verdict"
 )
 
@@ -229,52 +228,4 @@ func TestContainerMetadataMalformed(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestClientLayered(t *testing.T) {
-	const layer = "--add-metadata=rpmostree.clientlayer=true"
-	s := newSystem(t)
-	base, merge := s.deployImage(newImage())
-	deploy := func(args ...string) ostree.Facts {
-		t.Helper()
-		tree := newTree(t)
-		write(t, filepath.Join(tree, "usr/bin/usbguard"), "x")
-		sum := s.repo(append([]string{"commit", "-b", "rpmostree/x", "--tree=dir=" + tree}, args...)...)
-		s.deploy(sum, "--os="+stateroot)
-		replaceFile(t, s.deploymentFile(".origin"), []byte("[origin]\ncontainer-image-reference=ostree-unverified-registry:quay.io/x:1\n[packages]\nrequested=usbguard;strongswan;\nrequested-local=12:local-1;\n"))
-		return s.facts()
-	}
-	f := deploy("--parent="+merge, layer, "--add-metadata=rpmostree.packages=['usbguard']")
-	d := known(t, "deployment", f.Booted.Deployment)
-	if d.Kind != verdict.ClientLayered || len(d.Divergences) != 0 || !cmp.Equal(d.RequestedPackages, []string{"12:local-1", "strongswan", "usbguard"}) {
-		t.Errorf("deployment: got %+v", d)
-	}
-	id := f.Booted.Identity
-	if c := known(t, "inner commit", id.InnerCommit); string(c.Checksum) != base || c.Root == d.Root {
-		t.Errorf("inner commit: got %+v, want %s", c, base)
-	}
-	if got := known(t, "manifest digest", id.ManifestDigest); string(got) != digest("e") {
-		t.Errorf("manifest digest: got %s", got)
-	}
-	if p := known(t, "layered packages", f.LayeredPackages); !cmp.Equal(p, []string{"usbguard"}) {
-		t.Errorf("layered packages: got %v", p)
-	}
-
-	// On a plain base, with overrides in the commit.
-	f = deploy("--parent="+base, layer, "--add-metadata=rpmostree.packages=@as []",
-		"--add-metadata=rpmostree.removed-base-packages=[<('kernel',)>]", "--add-metadata=rpmostree.replaced-base-packages=@a(vv) []")
-	d = known(t, "deployment", f.Booted.Deployment)
-	if d.Kind != verdict.ClientLayered || len(d.Divergences) != 1 || d.Divergences[0].Kind != verdict.PackageOverride {
-		t.Errorf("deployment: got %+v", d)
-	}
-	if c := known(t, "inner commit", f.Booted.Identity.InnerCommit); string(c.Checksum) != base || c.Source != verdict.CommitFromParent {
-		t.Errorf("inner commit: got %+v", c)
-	}
-
-	f = deploy(layer)
-	unknown(t, "inner commit", f.Booted.Identity.InnerCommit, "below the layered packages")
-	unknown(t, "layered packages", f.LayeredPackages, "rpmostree.packages")
-	f = deploy("--add-metadata=rpmostree.clientlayer='yes'")
-	unknown(t, "deployment", f.Booted.Deployment, "rpmostree.clientlayer")
-	unknown(t, "inner commit", f.Booted.Identity.InnerCommit, "rpmostree.clientlayer")
 }

@@ -160,7 +160,6 @@ func (r *factReader) fromOrigin(l *divergenceList) error {
 		key  string
 		list []string
 	}{
-		{verdict.PackageOverride, "[overrides] remove", o.OverrideRemove},
 		{verdict.PackageOverride, "[overrides] replace-local", o.OverrideReplaceLocal},
 		{verdict.PackageOverride, "[overrides] replace", o.OverrideReplace},
 		{verdict.InitramfsRegenerated, "[rpmostree] initramfs-args", o.InitramfsArgs},
@@ -189,12 +188,20 @@ func (r *factReader) fromOrigin(l *divergenceList) error {
 	return nil
 }
 
-// fromCommit looks for the marks of overrides in a client-layered commit.
+// fromCommit looks for the marks of replaced packages in a client-layered
+// commit. Layered and removed ones are no divergence of their own: the checks
+// of extensions and kernel type answer for them.
 func (r *factReader) fromCommit(l *divergenceList) error {
-	for _, key := range []string{
-		"rpmostree.removed-base-packages", "rpmostree.replaced-base-packages", "rpmostree.replaced-base-remote-packages",
-	} {
-		n, _, err := r.commit.Metadata.Len(key)
+	kind, err := commitKind(r.commit)
+	if err != nil {
+		return fmt.Errorf("reading commit %s: %w", r.b.Checksum, err)
+	}
+	// The key of remote replacements is only in client layers of version 6.
+	for _, key := range []string{keyReplaced, keyReplacedRemote} {
+		n, ok, err := r.commit.Metadata.Len(key)
+		if err == nil && !ok && key == keyReplaced && kind == verdict.ClientLayered {
+			err = errors.New("layered, but no metadata key " + key)
+		}
 		if err != nil {
 			return fmt.Errorf("reading commit %s: %w", r.b.Checksum, err)
 		}
@@ -206,7 +213,7 @@ func (r *factReader) fromCommit(l *divergenceList) error {
 	if err != nil {
 		return fmt.Errorf("reading commit %s: %w", r.b.Checksum, err)
 	}
-	if kind, err := commitKind(r.commit); err == nil && kind == verdict.ClientLayered && len(modules) > 0 {
+	if kind == verdict.ClientLayered && len(modules) > 0 {
 		l.add(verdict.LocalAssembly, "the commit's modules are %s", strings.Join(modules, ";"))
 	}
 	return nil

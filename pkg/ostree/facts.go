@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/oneboot/oneboot/pkg/ostree/format"
@@ -17,22 +17,21 @@ const (
 	keyClientLayer    = "rpmostree.clientlayer"
 	keyOldClientLayer = "rpmostree.spec"
 	keyLayered        = "rpmostree.packages"
+	keyRemoved        = "rpmostree.removed-base-packages"
+	keyReplaced       = "rpmostree.replaced-base-packages"
+	keyReplacedRemote = "rpmostree.replaced-base-remote-packages"
 )
 
 // Facts are what a sysroot says about one deployment.
 type Facts struct {
 	// Booted has the fields that can be learned from a sysroot: Architecture,
 	// Identity, Deployment, DeploymentKernels, BootEntryOptions, NodePayload,
-	// Blobs and OriginReference. The others were not gathered.
+	// Blobs and OriginReference; Packages and BasePackages where a commit's
+	// metadata lists them, else see [Sysroot.Packages]. The others were not
+	// gathered.
 	Booted verdict.Booted
 	// Origin is the deployment's origin file. Nothing in it proves anything.
 	Origin verdict.Fact[format.Origin]
-	// Packages are the packages of the deployed commit, as its metadata lists
-	// them.
-	Packages verdict.Fact[[]format.Package]
-	// LayeredPackages are the package names that rpm-ostree layered into the
-	// deployed commit; known and empty where it layered none.
-	LayeredPackages verdict.Fact[[]string]
 	// Unreadable are the errors behind the facts that are unknown because
 	// something could not be read.
 	Unreadable []error
@@ -45,6 +44,7 @@ func (s *Sysroot) Facts(b *Booted) Facts {
 	r := factReader{s: s, b: b}
 	r.commit, r.commitErr = s.repo.Commit(b.Checksum)
 	r.origin, r.originErr = s.Origin(b.Deployment)
+	r.base, r.baseErr = r.findBase()
 	f := &r.facts
 	f.Origin = fact(&r, func() (format.Origin, error) {
 		if r.originErr != nil {
@@ -59,8 +59,7 @@ func (s *Sysroot) Facts(b *Booted) Facts {
 	f.Booted.NodePayload = fact(&r, r.nodePayload)
 	f.Booted.BootEntryOptions = fact(&r, r.options)
 	f.Booted.OriginReference = fact(&r, r.originReference)
-	f.Packages = r.packages()
-	f.LayeredPackages = fact(&r, r.layeredPackages)
+	r.packages(&f.Booted)
 	f.Booted.Blobs = r.blobs()
 	return r.facts
 }
@@ -73,6 +72,8 @@ type factReader struct {
 	commitErr error
 	origin    *format.Origin
 	originErr error
+	base      layerBase
+	baseErr   error
 	facts     Facts
 }
 
@@ -114,12 +115,34 @@ func (r *factReader) deployment() (verdict.Deployment, error) {
 	if d.Divergences, err = r.divergences(); err != nil {
 		return verdict.Deployment{}, err
 	}
+	if err := r.layering(&d); err != nil {
+		return verdict.Deployment{}, err
+	}
+	return d, nil
+}
+
+// layering fills in what was asked of rpm-ostree and what it did.
+func (r *factReader) layering(d *verdict.Deployment) (err error) {
+	if r.baseErr != nil {
+		return r.baseErr
+	}
+	if d.Kind == verdict.ClientLayered {
+		d.Base = verdict.Base{Checksum: r.base.sum, Kind: r.base.kind, Root: r.base.commit.Root}
+	}
 	o := r.origin
 	for _, list := range [][]string{o.Requested, o.RequestedLocal, o.RequestedLocalFileOverride} {
 		d.RequestedPackages = append(d.RequestedPackages, list...)
 	}
-	sort.Strings(d.RequestedPackages)
-	return d, nil
+	slices.Sort(d.RequestedPackages)
+	d.RequestedRemovals = append(d.RequestedRemovals, o.OverrideRemove...)
+	slices.Sort(d.RequestedRemovals)
+	if d.LayeredPackages, err = r.layered(d.Kind); err == nil {
+		d.RemovedPackages, err = r.removed(d.Kind)
+	}
+	if err != nil {
+		return fmt.Errorf("reading commit %s: %w", r.b.Checksum, err)
+	}
+	return nil
 }
 
 // commitKind tells from a commit's metadata what made it.
@@ -213,42 +236,6 @@ func (r *factReader) originReference() (string, error) {
 		return "", nil
 	}
 	return spec, nil
-}
-
-// packages is unknown, without an error, where the commit carries no list: most
-// container deployments do not.
-func (r *factReader) packages() verdict.Fact[[]format.Package] {
-	if r.commitErr != nil {
-		return verdict.Unknown[[]format.Package](r.commitErr.Error())
-	}
-	list, ok, err := r.commit.Metadata.Packages(keyPackageList)
-	if err != nil {
-		err = fmt.Errorf("reading commit %s: %w", r.b.Checksum, err)
-		r.unreadable(err)
-		return verdict.Unknown[[]format.Package](err.Error())
-	}
-	if !ok {
-		return verdict.Unknown[[]format.Package]("commit " + string(r.b.Checksum) + " carries no package list")
-	}
-	return verdict.Known(list)
-}
-
-func (r *factReader) layeredPackages() ([]string, error) {
-	if r.commitErr != nil {
-		return nil, r.commitErr
-	}
-	kind, err := commitKind(r.commit)
-	if err != nil {
-		return nil, fmt.Errorf("reading commit %s: %w", r.b.Checksum, err)
-	}
-	list, ok, err := r.commit.Metadata.Strings(keyLayered)
-	if err != nil {
-		return nil, fmt.Errorf("reading commit %s: %w", r.b.Checksum, err)
-	}
-	if !ok && kind == verdict.ClientLayered {
-		return nil, fmt.Errorf("commit %s is layered but has no %s", r.b.Checksum, keyLayered)
-	}
-	return append([]string{}, list...), nil
 }
 
 // blobs are for the cost only, so refs that are none of ostree-ext's are

@@ -41,7 +41,7 @@ func unknown[T any](t *testing.T, what string, f verdict.Fact[T], why string) {
 func TestFactsOfPlainCommit(t *testing.T) {
 	s := newSystem(t)
 	sum := s.commit(newTree(t), testRef, "--add-metadata-string=version=9.6.1", "--add-metadata-string=ostree.linux="+kernel,
-		"--add-metadata=rpmostree.rpmdb.pkglist=[('bash','0','5','9','x86_64')]", "--timestamp=@1700000000")
+		"--add-metadata=rpmostree.rpmdb.pkglist=[('bash','0','5','9','x86_64'),('skopeo','2','1','3','x86_64')]", "--timestamp=@1700000000")
 	s.deploy(testRef, "--os="+stateroot, "--karg=root=LABEL=root", "--karg=console=ttyS0")
 	s.repo("refs", "--create=ostree/container/blob/sha256_3A_"+strings.Repeat("1", 64), testRef)
 	f := s.facts()
@@ -84,11 +84,12 @@ func TestFactsOfPlainCommit(t *testing.T) {
 	if r := known(t, "origin reference", f.Booted.OriginReference); r != "" {
 		t.Errorf("origin reference: got %q", r)
 	}
-	if p := known(t, "packages", f.Packages); len(p) != 1 || p[0].Name != "bash" {
-		t.Errorf("packages: got %v", p)
+	packages := []verdict.Package{{Name: "bash", EVRA: "5-9.x86_64"}, {Name: "skopeo", EVRA: "2:1-3.x86_64"}}
+	if diff := cmp.Diff(packages, known(t, "packages", f.Booted.Packages)); diff != "" {
+		t.Errorf("packages (-want +got):\n%s", diff)
 	}
-	if p := known(t, "layered packages", f.LayeredPackages); len(p) != 0 {
-		t.Errorf("layered packages: got %v", p)
+	if f.Booted.BasePackages.Gathered() {
+		t.Error("base packages of a commit that is not layered")
 	}
 	if !f.Booted.Blobs[verdict.Digest("sha256:"+strings.Repeat("1", 64))] || len(f.Booted.Blobs) != 1 {
 		t.Errorf("blobs: got %v", f.Booted.Blobs)

@@ -26,29 +26,18 @@ const (
 // identity says what content the deployment is. Below client-side layering it
 // describes the base: the layers' own packages are another matter.
 func (r *factReader) identity() verdict.Identity {
-	if r.commitErr != nil {
-		r.unreadable(r.commitErr)
-		return verdict.UnknownIdentity(r.commitErr.Error())
+	if r.baseErr != nil {
+		r.unreadable(r.baseErr)
+		return verdict.UnknownIdentity(r.baseErr.Error())
 	}
-	kind, err := commitKind(r.commit)
-	base, sum, source := r.commit, r.b.Checksum, verdict.CommitFromDeployment
-	if err == nil && kind == verdict.ClientLayered {
-		sum, source = r.commit.Parent, verdict.CommitFromParent
-		if base, err = r.s.repo.Commit(sum); err != nil {
-			err = fmt.Errorf("reading the commit below the layered packages: %w", err)
-		} else if kind, err = commitKind(base); err == nil && kind == verdict.ClientLayered {
-			err = errors.New("the commit below the layered packages is layered itself")
-		}
+	if r.base.kind == verdict.ContainerImage {
+		return r.containerIdentity(r.base.commit, r.base.sum)
 	}
-	if err != nil {
-		err = fmt.Errorf("reading commit %s: %w", r.b.Checksum, err)
-		r.unreadable(err)
-		return verdict.UnknownIdentity(err.Error())
+	source := verdict.CommitFromDeployment
+	if r.base.commit != r.commit {
+		source = verdict.CommitFromParent
 	}
-	if kind == verdict.ContainerImage {
-		return r.containerIdentity(base, sum)
-	}
-	return plainIdentity(base, sum, source)
+	return plainIdentity(r.base.commit, r.base.sum, source)
 }
 
 // plainIdentity describes a commit that no image made: it has no digests.

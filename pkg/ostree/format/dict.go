@@ -202,6 +202,15 @@ type Package struct {
 	Epoch, Version, Release, Arch string
 }
 
+// EVRA is [epoch:]version-release.arch; an epoch of 0 is left out.
+func (p Package) EVRA() string {
+	evra := p.Version + "-" + p.Release + "." + p.Arch
+	if p.Epoch == "" || p.Epoch == "0" {
+		return evra
+	}
+	return p.Epoch + ":" + evra
+}
+
 // Packages returns a package list, in stored order.
 func (d *Dict) Packages(key string) ([]Package, bool, error) {
 	v, ok, err := d.lookup(key, "a(sssss)")
@@ -225,6 +234,44 @@ func (d *Dict) Packages(key string) ([]Package, bool, error) {
 		}
 		out = append(out, Package{s[0], s[1], s[2], s[3], s[4]})
 		return nil
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("key %q: %w", key, err)
+	}
+	return out, true, nil
+}
+
+// removedPackage is a base package that rpm-ostree left out: NEVRA, name,
+// epoch, version, release and architecture (gv_nevra_from_pkg in
+// rpmostree-core.cxx).
+const removedPackage = "(sstsss)"
+
+// RemovedPackages returns the names in a list of removed packages, of type av
+// with elements (sstsss), in stored order.
+func (d *Dict) RemovedPackages(key string) ([]string, bool, error) {
+	v, ok, err := d.lookup(key, "av")
+	if !ok {
+		return nil, false, err
+	}
+	out := []string{}
+	err = v.each(func(e value) error {
+		if len(out) >= maxElements {
+			return malformed("more than %d packages", maxElements)
+		}
+		p, err := e.unbox()
+		if err != nil {
+			return err
+		}
+		if p.typ != removedPackage {
+			return malformed("element of type %s, want %s", p.typ, removedPackage)
+		}
+		fs, err := p.fields()
+		if err != nil {
+			return err
+		}
+		name, err := fs[1].text()
+		out = append(out, name)
+		return err
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("key %q: %w", key, err)

@@ -168,6 +168,9 @@ func readAll(t *testing.T, d *format.Dict) {
 			_, _, err = d.Uint64Pair(key)
 		case "a(sssss)":
 			_, _, err = d.Packages(key)
+		case "av":
+			// Of any elements: those of another type are an error, no more.
+			_, _, _ = d.RemovedPackages(key)
 		case "a{sv}":
 			var inner *format.Dict
 			if inner, _, err = d.Dict(key); err == nil {
