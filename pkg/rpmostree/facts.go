@@ -39,26 +39,46 @@ func (s *Status) deployment(d *Deployment) verdict.Deployment {
 	if len(d.Missing) > 0 {
 		v.Unseen += "; this one lacks " + strings.Join(d.Missing, ", ")
 	}
-	v.RequestedPackages = slices.Concat(d.RequestedPackages, d.RequestedLocal, d.RequestedFileOverride)
-	slices.Sort(v.RequestedPackages)
+	v.RequestedPackages = set(d.RequestedPackages, d.RequestedLocal, d.RequestedFileOverride)
+	v.RequestedRemovals = set(d.RequestedRemovals)
+	v.LayeredPackages, v.RemovedPackages = set(d.Packages), set(d.Removals)
+	if d.Layered {
+		v.Base = verdict.Base{Checksum: d.BaseChecksum, Kind: d.baseKind()}
+	}
 	return v
 }
 
+// set joins lists that rpm-ostree keeps as sets, or writes in the order of a
+// hash table.
+func set(lists ...[]string) []string {
+	all := slices.Concat(lists...)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 func (d *Deployment) kind() verdict.DeploymentKind {
-	switch {
-	case d.Layered:
+	if d.Layered {
 		return verdict.ClientLayered
-	case d.image():
+	}
+	return d.baseKind()
+}
+
+// baseKind is the kind of the commit below layered packages, or of the deployed
+// one where none are layered.
+func (d *Deployment) baseKind() verdict.DeploymentKind {
+	if d.image() {
 		return verdict.ContainerImage
 	}
 	return verdict.PlainCommit
 }
 
-// image reports whether a container image made the (base) commit. A reference
-// alone comes from the origin, which proves nothing, but then the commit is
-// not known to be a plain one either.
+// image reports whether a container image made the (base) commit. Metadata that
+// name no image settle that none did, also where the origin names one: before
+// v2022.16 rpm-ostree deployed the commit of a single-layer image as it was.
+// Where the status lacks them, the reference leaves no plain commit for sure.
 func (d *Deployment) image() bool {
-	return d.Base.ofImage() || d.ContainerImageDigest != "" || d.ContainerImageReference != ""
+	return d.Base.ofImage() || d.ContainerImageDigest != "" ||
+		d.ContainerImageReference != "" && slices.Contains(d.Missing, keyBaseMetadata)
 }
 
 // bootOrder looks at the other deployments: rpm-ostree lists a staged one
@@ -96,7 +116,7 @@ func (d *Deployment) divergences() []verdict.Divergence {
 	add(d.Unlocked != "" && d.Unlocked != "none", verdict.Unlocked, d.Unlocked)
 	add(d.LiveReplaced != "", verdict.LiveApplied, "live-replaced: "+d.LiveReplaced)
 	add(d.LiveInProgress != "", verdict.LiveApplied, "live-inprogress: "+d.LiveInProgress)
-	for _, o := range d.Overrides {
+	for _, o := range d.Replacements {
 		add(true, verdict.PackageOverride, o)
 	}
 	add(d.RegenerateInitramfs, verdict.InitramfsRegenerated, "regenerate-initramfs")

@@ -1,6 +1,7 @@
 package rpmostree
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -22,7 +23,7 @@ func cmpFact[T any]() cmp.Option {
 func diffBooted(want, got verdict.Booted) string {
 	return cmp.Diff(want, got,
 		cmpFact[string](), cmpFact[verdict.Digest](), cmpFact[[]verdict.Digest](), cmpFact[int](), cmpFact[verdict.InnerCommit](),
-		cmpFact[verdict.Deployment](), cmpFact[[]string](), cmpFact[bool](), cmpFact[verdict.NodePayload](), cmpFact[verdict.NetworkState]())
+		cmpFact[verdict.Deployment](), cmpFact[[]string](), cmpFact[bool](), cmpFact[verdict.NodePayload](), cmpFact[verdict.NetworkState](), cmpFact[[]verdict.Package]())
 }
 
 func imageIdentity() verdict.Identity {
@@ -76,9 +77,7 @@ func TestFactsOfFiles(t *testing.T) {
 					{Kind: verdict.Unlocked, Detail: "transient"},
 					{Kind: verdict.LiveApplied, Detail: "live-replaced: " + string(sum("7"))},
 					{Kind: verdict.LiveApplied, Detail: "live-inprogress: " + string(sum("8"))},
-					{Kind: verdict.PackageOverride, Detail: "requested-base-removals: kernel kernel-core"},
 					{Kind: verdict.PackageOverride, Detail: "requested-base-remote-replacements: repo=x"},
-					{Kind: verdict.PackageOverride, Detail: "base-removals: kernel-core-5.14.0-1.x86_64"},
 					{Kind: verdict.PackageOverride, Detail: "base-local-replacements: new-1-1.x86_64"},
 					{Kind: verdict.PackageOverride, Detail: "base-remote-replacements: repo=x"},
 					{Kind: verdict.InitramfsRegenerated, Detail: "regenerate-initramfs"},
@@ -88,6 +87,10 @@ func TestFactsOfFiles(t *testing.T) {
 					{Kind: verdict.LocalAssembly, Detail: "modules: foo:1"},
 				},
 				RequestedPackages: []string{"kernel-rt-core", "usbguard", "zsh-5.8-9.el9.x86_64"},
+				RequestedRemovals: []string{"kernel", "kernel-core"},
+				LayeredPackages:   []string{"kernel-rt-core", "usbguard"},
+				RemovedPackages:   []string{"kernel-core"},
+				Base:              verdict.Base{Checksum: sum("a"), Kind: verdict.ContainerImage},
 			}),
 			OriginReference: verdict.Known(image),
 		}},
@@ -151,6 +154,7 @@ func TestIdentityOfDoubtfulImages(t *testing.T) {
 		}
 		return out
 	}
+	alone := with(m{"base-commit-meta": nil})
 	meta := func(change m) m { return with(m{"base-commit-meta": change}) }
 	const stored = `{"config":{"digest":"sha256:cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc"},"layers":[{"digest":"sha256:1111111111111111111111111111111111111111111111111111111111111111"}]}`
 	tests := []struct {
@@ -159,8 +163,9 @@ func TestIdentityOfDoubtfulImages(t *testing.T) {
 		check  func(verdict.Identity) string // the reason of the fact that is of interest
 		want   string
 	}{
-		{"reference alone", image, func(i verdict.Identity) string { return i.ManifestDigest.Why() }, "container-image-reference-digest and ostree.manifest-digest are missing"},
-		{"reference alone is no plain commit", image, func(i verdict.Identity) string { return i.InnerCommit.Why() }, "base-commit-meta has no ostree.container.image-config"},
+		{"reference alone", alone, func(i verdict.Identity) string { return i.ManifestDigest.Why() }, "container-image-reference-digest and ostree.manifest-digest are missing"},
+		{"reference alone is no plain commit", alone, func(i verdict.Identity) string { return i.InnerCommit.Why() }, "base-commit-meta has no ostree.container.image-config"},
+		{"metadata of no image", image, func(i verdict.Identity) string { return i.ManifestDigest.Why() }, "the deployment was not made from a container image"},
 		{"two digests", with(m{"container-image-reference-digest": digest("1"), "base-commit-meta": m{"ostree.manifest-digest": digest("2")}}),
 			func(i verdict.Identity) string { return i.ManifestDigest.Why() }, "container-image-reference-digest is " + string(digest("1")) + ", but ostree.manifest-digest is " + string(digest("2"))},
 		{"stored digest alone", meta(m{"ostree.manifest-digest": digest("2")}), func(i verdict.Identity) string { return i.ManifestDigest.Why() }, ""},
@@ -214,6 +219,9 @@ func TestDeploymentNeverLooksWholeFromAStatus(t *testing.T) {
 		t.Errorf("layered without base-checksum: %+v, %+v", d, b.Identity.InnerCommit)
 	}
 	b = facts(t, m{"base-checksum": sum("c")})
+	if d, _ = b.Deployment.Get(); d.Base != (verdict.Base{Checksum: sum("c"), Kind: verdict.PlainCommit}) {
+		t.Errorf("base = %+v", d.Base)
+	}
 	inner, _ := b.Identity.InnerCommit.Get()
 	if want := (verdict.InnerCommit{Checksum: sum("c"), Source: verdict.CommitFromParent}); inner != want {
 		t.Errorf("inner commit = %+v, want %+v", inner, want)
@@ -232,5 +240,80 @@ func TestStatusAloneIsNoSkip(t *testing.T) {
 		if v.Action != verdict.Proceed {
 			t.Errorf("%s: %+v", file, v)
 		}
+	}
+}
+
+func TestLayeringOfAStatus(t *testing.T) {
+	type m = map[string]any
+	tests := []struct {
+		name   string
+		change m
+		want   verdict.Deployment
+	}{
+		{"nothing", nil, verdict.Deployment{Kind: verdict.PlainCommit}},
+		{"null is nothing", m{"packages": json.RawMessage("null"), "base-removals": json.RawMessage("null")}, verdict.Deployment{Kind: verdict.PlainCommit}},
+		{"requested but inactive", m{"requested-packages": []string{"b", "a"}, "requested-base-removals": []string{"z", "k"}},
+			verdict.Deployment{Kind: verdict.PlainCommit, RequestedPackages: []string{"a", "b"}, RequestedRemovals: []string{"k", "z"}}},
+		{"one in two lists", m{"requested-packages": []string{"a"}, "requested-local-packages": []string{"a", "b-1-1.noarch"}, "requested-local-fileoverride-packages": []string{"c-1-1.noarch"}},
+			verdict.Deployment{Kind: verdict.PlainCommit, RequestedPackages: []string{"a", "b-1-1.noarch", "c-1-1.noarch"}}},
+		{"layered on a commit", m{"packages": []string{"b", "a"}, "base-checksum": sum("c")},
+			verdict.Deployment{Kind: verdict.ClientLayered, LayeredPackages: []string{"a", "b"}, Base: verdict.Base{Checksum: sum("c"), Kind: verdict.PlainCommit}}},
+		{"layered on an image", m{"packages": []string{"a"}, "base-checksum": sum("c"), "base-commit-meta": m{"ostree.manifest-digest": digest("1")}},
+			verdict.Deployment{Kind: verdict.ClientLayered, LayeredPackages: []string{"a"}, Base: verdict.Base{Checksum: sum("c"), Kind: verdict.ContainerImage}}},
+		{"removed", m{"base-checksum": sum("c"), "base-removals": []any{[]any{"vi-2:1-1.x86_64", "vi", 2, "1", "1", "x86_64"}, []any{"ed-1-1.x86_64", "ed", 0, "1", "1", "x86_64"}}},
+			verdict.Deployment{Kind: verdict.ClientLayered, RemovedPackages: []string{"ed", "vi"}, Base: verdict.Base{Checksum: sum("c"), Kind: verdict.PlainCommit}}},
+		{"removed without a base", m{"base-removals": []any{[]any{"ed-1-1.x86_64", "ed"}}},
+			verdict.Deployment{Kind: verdict.ClientLayered, RemovedPackages: []string{"ed"}, Base: verdict.Base{Kind: verdict.PlainCommit}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, _ := facts(t, tt.change).Deployment.Get()
+			tt.want.Checksum, tt.want.Stateroot, tt.want.Unseen = sum("a"), "rhcos", got.Unseen
+			if diff := cmp.Diff(tt.want, got); diff != "" || !strings.HasPrefix(got.Unseen, unseen) {
+				t.Errorf("deployment (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The booted deployment is found by its flag, wherever it stands.
+func TestOrderOfDeployments(t *testing.T) {
+	entry := func(change map[string]any) string {
+		s := status(t, change)
+		return s[len(`{"deployments":[`) : len(s)-2]
+	}
+	booted := entry(map[string]any{"serial": 1})
+	staged := entry(map[string]any{"booted": false, "staged": true, "checksum": sum("b")})
+	other := entry(map[string]any{"booted": false, "checksum": sum("c")})
+	kinds := func(d verdict.Deployment) string {
+		var out []string
+		for _, v := range d.Divergences {
+			out = append(out, string(v.Kind))
+		}
+		return strings.Join(out, " ")
+	}
+	tests := []struct {
+		name string
+		list []string
+		want string
+	}{
+		{"alone", []string{booted}, ""},
+		{"default", []string{booted, other}, ""},
+		{"rolled back", []string{other, booted}, "not-default"},
+		{"last of three", []string{staged, other, booted}, "staged not-default"},
+		{"staged", []string{staged, booted, other}, "staged"},
+		{"staged behind", []string{booted, other, staged}, "staged"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, err := Parse([]byte(`{"deployments":[` + strings.Join(tt.list, ",") + `]}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, _ := s.Facts().Deployment.Get()
+			if d.Checksum != sum("a") || d.Serial != 1 || kinds(d) != tt.want {
+				t.Errorf("got %s.%d, %q; want %q", d.Checksum, d.Serial, kinds(d), tt.want)
+			}
+		})
 	}
 }

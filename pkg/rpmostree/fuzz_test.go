@@ -3,6 +3,7 @@ package rpmostree
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/oneboot/oneboot/pkg/verdict"
@@ -23,6 +24,7 @@ func FuzzParse(f *testing.F) {
 	}
 	for _, s := range []string{
 		"", "null", "[]", "{}", `{"deployments":null}`, `{"deployments":[]}`, `{"deployments":[{"booted":true}]}`,
+		`{"deployments":[{"osname":"a","checksum":"` + string(sum("a")) + `","serial":0,"booted":true,"base-removals":[["a-1-1.noarch","a",0,"1","1","noarch"]],"packages":["b","a"]}]}`,
 		`{"deployments":[{"osname":"a","checksum":"x","serial":1e9,"booted":true,"custom-origin":[null]}]}`,
 		"error: Couldn't start daemon: Error setting up sysroot: Reading deployment 0: Missing base image ref",
 	} {
@@ -40,6 +42,14 @@ func FuzzParse(f *testing.F) {
 		d, ok := facts.Deployment.Get()
 		if !ok || d.Unseen == "" || len(d.Checksum) != 64 || d.Root != (verdict.Root{}) {
 			t.Errorf("deployment = %+v", d)
+		}
+		if layered := d.Kind == verdict.ClientLayered; layered != (d.Base.Kind != "") || !layered && len(d.LayeredPackages)+len(d.RemovedPackages) > 0 {
+			t.Errorf("kind and base do not go together: %+v", d)
+		}
+		for _, list := range [][]string{d.RequestedPackages, d.RequestedRemovals, d.LayeredPackages, d.RemovedPackages} {
+			if !slices.IsSorted(list) {
+				t.Errorf("not sorted: %q", list)
+			}
 		}
 		if id, ok := facts.Identity.ManifestDigest.Get(); ok && len(id) != len("sha256:")+64 {
 			t.Errorf("manifest digest = %q", id)

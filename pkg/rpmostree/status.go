@@ -3,6 +3,7 @@
 package rpmostree
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -64,11 +65,14 @@ type Deployment struct {
 	RequestedPackages     []string
 	RequestedLocal        []string
 	RequestedFileOverride []string
+	// RequestedRemovals are the names of base packages that the origin asks to
+	// remove, Removals those that are removed in fact.
+	RequestedRemovals, Removals []string
 	// Packages are the packages that are layered in fact.
 	Packages []string
-	// Overrides are the requested and the effective replacements and removals
-	// of base packages, each as KEY: NAMES with rpm-ostree's key.
-	Overrides []string
+	// Replacements are the requested and the effective replacements of base
+	// packages, each as KEY: NAMES with rpm-ostree's key.
+	Replacements []string
 
 	RegenerateInitramfs bool
 	InitramfsArgs       []string
@@ -102,6 +106,9 @@ type BaseMetadata struct {
 func (m *BaseMetadata) ofImage() bool {
 	return m.ManifestDigest != "" || m.Manifest != nil || m.Config != nil
 }
+
+// keyBaseMetadata has the metadata of the commit below layered packages.
+const keyBaseMetadata = "base-commit-meta"
 
 // Parse decodes the standard output of rpm-ostree status --json. What is not
 // one JSON object, has no deployment, none that is booted or more than one, or
@@ -181,10 +188,12 @@ func parseDeployment(o object) Deployment {
 		ContainerImageReference: o.text("container-image-reference"),
 		ContainerImageDigest:    o.digest("container-image-reference-digest"),
 		BaseChecksum:            o.checksum("base-checksum"),
-		Base:                    parseBase(newObject(o.name("base-commit-meta"), o.members["base-commit-meta"], o.err)),
+		Base:                    parseBase(newObject(o.name(keyBaseMetadata), o.members[keyBaseMetadata], o.err)),
 		RequestedPackages:       o.texts("requested-packages"),
 		RequestedLocal:          o.texts("requested-local-packages"),
 		RequestedFileOverride:   o.texts("requested-local-fileoverride-packages"),
+		RequestedRemovals:       o.texts("requested-base-removals"),
+		Removals:                o.removals("base-removals"),
 		Packages:                o.texts("packages"),
 		RegenerateInitramfs:     o.flag("regenerate-initramfs"),
 		InitramfsArgs:           o.texts("initramfs-args"),
@@ -193,17 +202,17 @@ func parseDeployment(o object) Deployment {
 		Modules:                 append(o.texts("requested-modules"), o.texts("modules")...),
 	}
 	d.CustomURL, d.CustomDescription = o.customOrigin()
-	d.Layered = d.BaseChecksum != "" || o.has("layered-commit-meta") || len(d.Packages) > 0
+	d.Layered = d.BaseChecksum != "" || o.has("layered-commit-meta") || len(d.Packages)+len(d.Removals) > 0
 	for _, key := range [...]string{
-		"requested-base-removals", "requested-base-local-replacements", "requested-base-remote-replacements",
-		"base-removals", "base-local-replacements", "base-remote-replacements",
+		"requested-base-local-replacements", "requested-base-remote-replacements",
+		"base-local-replacements", "base-remote-replacements",
 	} {
 		if names := o.entries(key); len(names) > 0 {
-			d.Overrides = append(d.Overrides, key+": "+strings.Join(names, " "))
+			d.Replacements = append(d.Replacements, key+": "+strings.Join(names, " "))
 		}
 	}
 	for _, key := range [...]string{
-		"staged", "unlocked", "base-commit-meta", "packages", "regenerate-initramfs",
+		"staged", "unlocked", keyBaseMetadata, "packages", "regenerate-initramfs",
 		"requested-packages", "requested-local-packages", "requested-base-removals", "requested-base-local-replacements",
 		"base-removals", "base-local-replacements",
 	} {
@@ -258,6 +267,25 @@ func (o object) digest(key string) verdict.Digest {
 		*o.err = fmt.Errorf("%s: %w", o.name(key), err)
 	}
 	return d
+}
+
+// removals returns the names in a list of removed packages. Each is a tuple of
+// name-epoch:version-release.arch, name, epoch, version, release and arch
+// (rpmostree-core.cxx, "sstsss").
+func (o object) removals(key string) []string {
+	var out []string
+	for i, raw := range o.list(key) {
+		var tuple []json.RawMessage
+		var name string
+		if json.Unmarshal(raw, &tuple) != nil || len(tuple) < 2 || json.Unmarshal(tuple[1], &name) != nil || name == "" {
+			if *o.err == nil {
+				*o.err = fmt.Errorf("%s[%d]: want a list of a package's full name, its name and more", o.name(key), i)
+			}
+			return nil
+		}
+		out = append(out, name)
+	}
+	return out
 }
 
 // customOrigin reads custom-origin, a list of URL and description.
