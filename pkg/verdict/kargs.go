@@ -175,7 +175,7 @@ func changeKernelArguments(line string, wanted []string, raw bool) string {
 			return joinArguments(d) + " is missing"
 		}
 		if !slices.Contains(after, a) {
-			return a.String() + " would not reach the kernel"
+			return a.shown() + " would not reach the kernel"
 		}
 		if g := positionalGroup(a.Key); g != "" {
 			groups[g] = true
@@ -200,7 +200,7 @@ func groupOf(args []KernelArgument, group string) []KernelArgument {
 func joinArguments(args []KernelArgument) string {
 	words := make([]string, len(args))
 	for i, a := range args {
-		words[i] = a.String()
+		words[i] = a.shown()
 	}
 	return strings.Join(words, " ")
 }
@@ -210,7 +210,7 @@ func checkKernelArguments(b Booted, mc MachineConfig, p Policy) finding {
 	if len(wanted) == 0 {
 		return same("", "")
 	}
-	shown := strings.Join(wanted, " ")
+	shown := showLine(strings.Join(wanted, " "))
 	lines := []struct {
 		name string
 		line Fact[string]
@@ -225,7 +225,7 @@ func checkKernelArguments(b Booted, mc MachineConfig, p Policy) finding {
 			return unknownBecause(l.name + ": " + l.line.Why())
 		}
 		if change := changeKernelArguments(line, wanted, l.raw); change != "" {
-			return differs(line, shown, l.name+": "+change)
+			return differs(showLine(line), shown, l.name+": "+change)
 		}
 	}
 	return same(shown, shown)
@@ -257,17 +257,18 @@ func checkLegacyKernelArguments(b Booted, p Policy) finding {
 		verb, rest, _ := strings.Cut(l, " ")
 		words := SplitKernelArguments(rest)
 		if verb != "ADD" && verb != "DELETE" || len(words) == 0 {
-			return unknownBecause("/etc/pivot/kernel-args: the line " + quoteShort(l) + " is neither ADD nor DELETE with an argument")
+			return unknownBecause("/etc/pivot/kernel-args: the line " + quoteShort(showLine(l)) + " is neither ADD nor DELETE with an argument")
 		}
 		for _, w := range words {
 			for _, line := range lines {
 				if slices.Contains(ParseKernelArguments(line), parseKernelArgument(w)) != (verb == "ADD") {
-					return differs(line, l, "/etc/pivot/kernel-args would change the kernel arguments")
+					return differs(showLine(line), showLine(l), "/etc/pivot/kernel-args would change the kernel arguments")
 				}
 			}
 		}
 	}
-	return same(strings.Join(file, "; "), strings.Join(file, "; "))
+	shown := strings.Join(showLines(file), "; ")
+	return same(shown, shown)
 }
 
 func quoteShort(s string) string {

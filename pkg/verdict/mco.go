@@ -95,7 +95,7 @@ func predictKernelArguments(b Booted, mc MachineConfig, add func(code, versions,
 		}
 	}
 	if !slices.Equal(running, mc.KernelArguments) {
-		add("kernel-arguments", "4.15+", fmt.Sprintf("it compares whole entries in order: the boot entry gives %q, the MachineConfig %q", running, mc.KernelArguments))
+		add("kernel-arguments", "4.15+", fmt.Sprintf("it compares whole entries in order: the boot entry gives %q, the MachineConfig %q", showLines(running), showLines(mc.KernelArguments)))
 	}
 }
 
