@@ -266,6 +266,7 @@ func TestHypothetical(t *testing.T) {
 		"skip-check": {SkipChecks: []verdict.CheckName{verdict.CheckFIPS}},
 		"unbooted":   {Unbooted: true},
 		"target":     {OtherTarget: true},
+		"status":     {SavedStatus: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(r *rapid.T) {

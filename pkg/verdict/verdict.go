@@ -207,7 +207,8 @@ type Verdict struct {
 	// Conclusive is false when an unknown decided.
 	Conclusive bool `json:"conclusive"`
 	// Hypothetical verdicts are for reading only: a check was left out, the
-	// disk was not booted, or another target was asked about.
+	// disk was not booted, a saved status took part, or another target was
+	// asked about.
 	Hypothetical bool   `json:"hypothetical"`
 	Reason       Reason `json:"reason"`
 	// Proof is how the OS content was proven equal; empty unless os-content
@@ -229,19 +230,22 @@ type Verdict struct {
 // A Policy is how the caller wants to be answered.
 type Policy struct {
 	// SkipChecks are left out; any entry makes the verdict hypothetical.
-	SkipChecks []CheckName
+	SkipChecks []CheckName `json:"skipChecks"`
 	// Full asks for every fact, not only for those that could make a skip.
-	Full bool
+	Full bool `json:"full"`
 	// Unbooted says that the root is a disk that is not running: what only a
 	// running host can tell is left out, and the verdict is hypothetical.
-	Unbooted bool
+	Unbooted bool `json:"unbooted"`
 	// OtherTarget says that the target is not what the node's own
 	// MachineConfig asks for; the verdict is hypothetical.
-	OtherTarget bool
+	OtherTarget bool `json:"otherTarget"`
+	// SavedStatus says that what the caller has saved of rpm-ostree takes part:
+	// it may be old, edited or another machine's. The verdict is hypothetical.
+	SavedStatus bool
 }
 
 func (p Policy) hypothetical() bool {
-	return p.Unbooted || p.OtherTarget || len(p.SkipChecks) > 0
+	return p.Unbooted || p.OtherTarget || p.SavedStatus || len(p.SkipChecks) > 0
 }
 
 func (p Policy) skips(name CheckName) bool {
