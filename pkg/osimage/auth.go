@@ -2,30 +2,32 @@ package osimage
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/oneboot/oneboot/pkg/hostfs"
 )
 
-// authPaths are the host's auth files, the first one that has an entry for a
-// key wins. rpm-ostree and bootc (ostree-ext) look at /run/ostree before
-// /etc/ostree before /usr/lib/ostree and use one file; the
-// machine-config-daemon makes /run/ostree/auth.json (for rpm-ostree) or
-// /etc/ostree/auth.json (for bootc) a link to the kubelet's file only when it
-// pulls, which is after this program ran on a first boot, and gives the
-// kubelet's file to podman. So the kubelet's file stands last, for what the
-// others do not have.
+// authPaths are the host's auth files, the most important first. The
+// machine-config-daemon makes /run/ostree/auth.json a link to the kubelet's
+// file before rpm-ostree pulls (pkg/daemon/image_manager_helper.go; early
+// versions keep a file that is there), and gives the kubelet's file to podman.
+// So on a first boot, where that link is not there yet, the kubelet's file
+// stands in its place. rpm-ostree and bootc (ostree-ext) by themselves look at
+// /run/ostree, then /etc/ostree, then /usr/lib/ostree.
 func (c *Config) authPaths() []string {
 	return []string{
 		"/run/ostree/auth.json",
+		c.varPath("/lib/kubelet/config.json"),
 		c.hostPath("/etc/ostree/auth.json"),
-		c.prefix + "/usr/lib/ostree/auth.json",
-		"/var/lib/kubelet/config.json",
+		c.hostPath("/usr/lib/ostree/auth.json"),
 	}
 }
 
@@ -42,17 +44,38 @@ type authEntry struct {
 	IdentityToken string `json:"identitytoken,omitempty"`
 }
 
+// malformed reports whether the library will refuse the entry.
+func (e authEntry) malformed() bool {
+	_, err := base64.StdEncoding.DecodeString(e.Auth)
+	return err != nil
+}
+
+// empty reports whether the library takes the entry for none at all, as those
+// are that mark a credential helper's registry.
+func (e authEntry) empty() bool {
+	decoded, err := base64.StdEncoding.DecodeString(e.Auth)
+	if err != nil {
+		return false
+	}
+	user, password, found := strings.Cut(string(decoded), ":")
+	return !found || user == "" && strings.Trim(password, "\x00") == "" && e.IdentityToken == ""
+}
+
 // loadAuth merges the auth files into one that is kept in memory only.
 func (c *Config) loadAuth(root *hostfs.Root, callers string) error {
-	merged := authFile{Auths: map[string]authEntry{}}
+	var files []authFile
 	add := func(name string, b []byte) error {
 		f, err := parseAuth(b)
 		if err != nil {
 			return fail(AuthUnreadable, name, err)
 		}
 		c.helpers = c.helpers || len(f.CredHelpers) > 0
-		maps.Copy(f.Auths, merged.Auths)
-		merged.Auths = f.Auths
+		for _, key := range slices.Sorted(maps.Keys(f.Auths)) {
+			if f.Auths[key].malformed() {
+				c.badAuth = append(c.badAuth, fmt.Sprintf("%.100q in %s", key, name))
+			}
+		}
+		files = append(files, f)
 		return nil
 	}
 	if callers != "" {
@@ -77,7 +100,7 @@ func (c *Config) loadAuth(root *hostfs.Root, callers string) error {
 			}
 		}
 	}
-	b, err := json.Marshal(merged)
+	b, err := json.Marshal(mergeAuth(files))
 	if err != nil {
 		return fail(AuthUnreadable, "auth files", err)
 	}
@@ -86,6 +109,62 @@ func (c *Config) loadAuth(root *hostfs.Root, callers string) error {
 		return fail(AuthUnreadable, "auth files", err)
 	}
 	return nil
+}
+
+// mergeAuth makes one file that answers as the files do one after the other:
+// the first that has credentials for an image gives them, from its most
+// specific key, even where a later file has a more specific one. For any image
+// the most specific of all keys finds the same entries in each file as the
+// image's own name, so it is enough to ask for every key.
+func mergeAuth(files []authFile) authFile {
+	merged := authFile{Auths: map[string]authEntry{}}
+	for _, f := range files {
+		for key := range f.Auths {
+			merged.Auths[key] = findAuth(files, key)
+		}
+	}
+	return merged
+}
+
+func findAuth(files []authFile, key string) authEntry {
+	for _, f := range files {
+		if e := f.find(key); !e.empty() {
+			return e
+		}
+	}
+	return authEntry{}
+}
+
+// find returns the entry of the key or of the nearest key above it.
+func (f authFile) find(key string) authEntry {
+	for {
+		if e, ok := f.Auths[key]; ok {
+			return e
+		}
+		i := strings.LastIndexByte(key, '/')
+		if i < 0 {
+			return authEntry{}
+		}
+		key = key[:i]
+	}
+}
+
+// addHosts adds the hosts of keys that are addresses, as old versions of
+// docker wrote them; a key that is the host itself stands before.
+func (f authFile) addHosts() {
+	for _, key := range slices.Sorted(maps.Keys(f.Auths)) {
+		host := strings.TrimPrefix(strings.TrimPrefix(key, "http://"), "https://")
+		if host != key {
+			host, _, _ = strings.Cut(host, "/")
+		}
+		switch host {
+		case "index.docker.io", "registry-1.docker.io":
+			host = "docker.io"
+		}
+		if _, ok := f.Auths[host]; !ok {
+			f.Auths[host] = f.Auths[key]
+		}
+	}
 }
 
 func readCallersFile(name string) ([]byte, error) {
@@ -113,6 +192,7 @@ func parseAuth(b []byte) (authFile, error) {
 	if f.Auths == nil {
 		f.Auths = map[string]authEntry{}
 	}
+	f.addHosts()
 	return f, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/oneboot/oneboot/pkg/hostfs"
@@ -103,6 +104,11 @@ var caBundles = [...]string{
 // added; early in a first boot the bundle may not have been made anew yet.
 const anchorsD = "/etc/pki/ca-trust/source/anchors"
 
+// caDirectories hold single CAs, which Go programs trust beside the bundle
+// (crypto/x509, root_linux.go). Links in them, and a directory that is itself
+// a link, are made by tools from the bundle's own CAs, hundreds of them.
+var caDirectories = [...]string{"/etc/ssl/certs", "/etc/pki/tls/certs"}
+
 const maxCABundle = 16 << 20
 
 // loadCAs reads the system's CAs below the root. Without any, no registry is
@@ -124,15 +130,28 @@ func (c *Config) loadCAs(root *hostfs.Root) error {
 		}
 		break
 	}
-	anchors, err := listOptional(root, c.hostPath(anchorsD))
-	if err != nil {
-		return fail(CertsInvalid, c.hostPath(anchorsD), fmt.Errorf("listing: %w", bare(err)))
-	}
-	for _, a := range anchors {
-		if a.IsDir() || strings.HasPrefix(a.Name(), ".") {
+	for _, dir := range caDirectories {
+		if _, err := root.Readlink(c.hostPath(dir)); err == nil {
 			continue
 		}
-		name := c.hostPath(path.Join(anchorsD, a.Name()))
+		if err := c.addCAs(root, c.hostPath(dir), fs.FileMode.IsRegular); err != nil {
+			return err
+		}
+	}
+	return c.addCAs(root, c.hostPath(anchorsD), func(m fs.FileMode) bool { return !m.IsDir() })
+}
+
+// addCAs trusts the CAs that lie in a directory, in files of the kinds wanted.
+func (c *Config) addCAs(root *hostfs.Root, dir string, wanted func(fs.FileMode) bool) error {
+	entries, err := listOptional(root, dir)
+	if err != nil {
+		return fail(CertsInvalid, dir, fmt.Errorf("listing: %w", bare(err)))
+	}
+	for _, e := range entries {
+		name := path.Join(dir, e.Name())
+		if !wanted(e.Type()) || strings.HasPrefix(e.Name(), ".") || slices.Contains(caBundles[:], path.Join(strings.TrimPrefix(dir, c.prefix), e.Name())) {
+			continue
+		}
 		b, err := root.ReadFile(name, maxConfigFile)
 		if errors.Is(err, hostfs.ErrDangling) {
 			continue // trusting less is safe

@@ -52,6 +52,8 @@ type Config struct {
 	// helpers is set where the host fetches credentials by a program, which
 	// this package never runs.
 	helpers bool
+	// badAuth names the entries of auth files that cannot be decoded.
+	badAuth []string
 	retry   bool
 }
 
@@ -150,6 +152,16 @@ func (c *Config) staged(name string) string { return c.dir + name }
 
 // hostPath is a file of /etc below the root.
 func (c *Config) hostPath(name string) string { return c.prefix + name }
+
+// varPath is a file of /var below the root. That of a disk that was never
+// booted lies beside its deployments: the prefix is
+// ostree/deploy/STATEROOT/deploy/DEPLOYMENT.
+func (c *Config) varPath(name string) string {
+	if c.prefix == "" {
+		return "/var" + name
+	}
+	return path.Join(c.prefix, "../../var", name)
+}
 
 // clean turns the copies' paths in a message into those below the root.
 func (c *Config) clean(message string) string {

@@ -32,10 +32,14 @@ const (
 	NoInstance            Code = "no-instance"             // a manifest list without an image for the architecture
 	LayerTruncated        Code = "layer-truncated"         // a layer ended early
 	LayerInvalid          Code = "layer-invalid"           // a layer that is not what an OS image has
-	CommitLabelMismatch   Code = "commit-label-mismatch"   // the layer holds another commit than the label says
+	CommitLabelMismatch   Code = "commit-label-mismatch"   // the image holds another commit than the label says, or none
+	CommitAmbiguous       Code = "commit-ambiguous"        // several commits or refs, and no label
 	NotAnOSImage          Code = "not-an-os-image"         // no ostree-encapsulated image
+	NoExtensions          Code = "no-extensions"           // an image that offers no packages for layering
 	RegistriesConfInvalid Code = "registries-conf-invalid" // registries.conf, registries.conf.d, registries.d
 	PolicyInvalid         Code = "policy-invalid"          // policy.json missing, unreadable or malformed
+	SignatureMalformed    Code = "signature-malformed"     // a signature that is none, or over a limit
+	SignatureUnreadable   Code = "signature-unreadable"    // a file with a signature cannot be read
 	AuthUnreadable        Code = "auth-unreadable"         // an auth file unreadable or malformed
 	CertsInvalid          Code = "certs-invalid"           // certs.d or the CA bundle
 	ProxyInvalid          Code = "proxy-invalid"           // proxy.env or a proxy's address
@@ -81,7 +85,9 @@ var (
 	queryString = regexp.MustCompile(`(https?://[^\s"?]+)\?[^\s"]*`)
 	peer        = regexp.MustCompile(`\b((?:dial|read|write) (?:tcp|udp)[46]?) \S+: `)
 	nameServer  = regexp.MustCompile(`\b(lookup \S+) on \S+: `)
-	httpStatus  = regexp.MustCompile(`StatusCode: ([0-9]{3})\b`)
+	// What the library says of a registry's folder in certs.d.
+	badClientCert = regexp.MustCompile(`^missing (client certificate|key) |\.key for client certificate|^tls: (failed to |private key )|/certs\.d/`)
+	httpStatus    = regexp.MustCompile(`StatusCode: ([0-9]{3})\b`)
 )
 
 // redact removes what may be secret from a library's message (credentials in
@@ -99,6 +105,8 @@ func classify(ctx context.Context, err error) Code {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
+	// Where mirrors failed too, the code is that of the source.
+	err, _ = splitMirrors(err)
 	text := err.Error()
 	switch {
 	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
@@ -113,6 +121,8 @@ func classify(ctx context.Context, err error) Code {
 		return RegistriesConfInvalid
 	case strings.Contains(text, " is blocked in "):
 		return RegistryBlocked
+	case badClientCert.MatchString(text):
+		return CertsInvalid
 	case strings.Contains(text, "exceeded maximum allowed size"):
 		return ManifestInvalid
 	}
@@ -149,6 +159,25 @@ func statusCode(status int) Code {
 		return RegistryServerError
 	}
 }
+
+// mirrorsFailed begins the library's error where it tried mirrors.
+const mirrorsFailed = "(Mirrors also failed: "
+
+// splitMirrors separates the error of the last place that was tried, the source
+// itself, from the text about the mirrors before it.
+func splitMirrors(err error) (source error, mirrors string) {
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if text := e.Error(); strings.HasPrefix(text, mirrorsFailed) {
+			if source = errors.Unwrap(e); source != nil {
+				return source, strings.TrimSuffix(text, source.Error())
+			}
+		}
+	}
+	return err, ""
+}
+
+// passing finds failures in the library's text about mirrors that may pass.
+var passing = regexp.MustCompile(`(?i)\b(dial|read|write) tcp|no such host|timeout|deadline exceeded|connection re(fused|set)|\bEOF\b|too ?many ?requests|StatusCode: 5\d\d|status( code)?( [^ :]+)*: 5\d\d|\b50[0-4] `)
 
 // transient reports whether the same request may succeed a little later.
 func transient(code Code) bool {

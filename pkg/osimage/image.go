@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.podman.io/image/v5/docker"
+	"go.podman.io/image/v5/pkg/sysregistriesv2"
 	"go.podman.io/image/v5/types"
 
 	"github.com/oneboot/oneboot/pkg/verdict"
@@ -93,10 +94,12 @@ const (
 	// retryReserve is kept from the deadline for acting on the answer.
 	retryReserve = 5 * time.Second
 	// attemptTime is the longest that one try may take when there may be
-	// another.
-	attemptTime = 20 * time.Second
-	firstPause  = 500 * time.Millisecond
-	longestStep = 10 * time.Minute
+	// another; endpointTime where there are mirrors, for each place: the
+	// library gives up a connection after 30 seconds and goes to the next.
+	attemptTime  = 20 * time.Second
+	endpointTime = 35 * time.Second
+	firstPause   = 500 * time.Millisecond
+	longestStep  = 10 * time.Minute
 )
 
 // fetch runs one step of network access, which reads about size bytes at most.
@@ -108,7 +111,7 @@ func (img *Image) fetch(ctx context.Context, doing string, size int64, f func(co
 	pause := firstPause
 	for {
 		err := img.try(ctx, doing, size, f)
-		if err == nil || !img.cfg.retry || !transient(CodeOf(err)) {
+		if err == nil || !img.cfg.retry || !transient(CodeOf(err)) && !mirrorsMayAnswer(err) {
 			return err
 		}
 		deadline, ok := ctx.Deadline()
@@ -127,7 +130,7 @@ func (img *Image) fetch(ctx context.Context, doing string, size int64, f func(co
 // try makes one attempt, and gives its error a code.
 func (img *Image) try(ctx context.Context, doing string, size int64, f func(context.Context) error) error {
 	if img.cfg.retry {
-		limit := attemptTime
+		limit := img.attemptTime()
 		if deadline, ok := ctx.Deadline(); ok {
 			limit = min(limit, max(time.Until(deadline)-retryReserve, time.Second))
 		}
@@ -154,10 +157,36 @@ func (img *Image) try(ctx context.Context, doing string, size int64, f func(cont
 	case code == Timeout && img.throttled(err):
 		code = RegistryThrottled
 		message += " (the registry asks to slow down)"
+	case code == AuthUnreadable && len(img.cfg.badAuth) > 0:
+		message += fmt.Sprintf(" (not base64: %s)", strings.Join(img.cfg.badAuth[:min(len(img.cfg.badAuth), 5)], ", "))
 	case code == RegistryUnauthorized && img.cfg.helpers:
 		message += " (credential helpers are configured; they are never run)"
 	}
 	return &Error{Code: code, Source: img.name, Message: message, Err: err}
+}
+
+// mirrorsMayAnswer reports whether a mirror failed for a passing reason. The
+// code is that of the source, which may be blocked for good.
+func mirrorsMayAnswer(err error) bool {
+	_, mirrors := splitMirrors(errors.Unwrap(err))
+	return passing.MatchString(mirrors)
+}
+
+// attemptTime is the longest that one try may take when there may be another.
+func (img *Image) attemptTime() time.Duration {
+	named := img.ref.DockerReference()
+	if !img.isRegistry() || named == nil {
+		return attemptTime
+	}
+	reg, err := sysregistriesv2.FindRegistry(img.sys, named.Name())
+	if err != nil || reg == nil {
+		return attemptTime
+	}
+	places, err := reg.PullSourcesFromReference(named)
+	if err != nil || len(places) < 2 {
+		return attemptTime
+	}
+	return time.Duration(len(places)) * endpointTime
 }
 
 // throttled tells a time that ran out while the library waited out a 429 from

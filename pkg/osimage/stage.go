@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -39,7 +40,7 @@ func (c *Config) stageRegistries(root *hostfs.Root) error {
 	sys := c.systemContext("")
 	parsed, err := sysregistriesv2.TryUpdatingCache(sys)
 	if err != nil {
-		return &Error{Code: RegistriesConfInvalid, Source: c.hostPath(registriesConf), Message: c.clean(err.Error()), Err: err}
+		return c.confError(err, dropIns)
 	}
 	if slices.Equal(parsed.CredentialHelpers, []string{sysregistriesv2.AuthenticationFileHelper}) && parsed.AdditionalLayerStoreAuthHelper == "" {
 		return nil
@@ -52,9 +53,20 @@ func (c *Config) stageRegistries(root *hostfs.Root) error {
 		}
 	}
 	if _, err := sysregistriesv2.TryUpdatingCache(sys); err != nil {
-		return &Error{Code: RegistriesConfInvalid, Source: c.hostPath(registriesConf), Message: c.clean(err.Error()), Err: err}
+		return c.confError(err, dropIns)
 	}
 	return nil
+}
+
+// confError is the library's error about one of the copied files.
+func (c *Config) confError(err error, dropIns []string) *Error {
+	source := registriesConf
+	for _, name := range dropIns {
+		if strings.Contains(err.Error(), strconv.Quote(c.staged(name))) {
+			source = name
+		}
+	}
+	return &Error{Code: RegistriesConfInvalid, Source: c.hostPath(source), Message: c.clean(err.Error()), Err: err}
 }
 
 // dropHelpers takes the keys that name programs to run out of a copied file.

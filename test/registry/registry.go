@@ -32,8 +32,19 @@ type Options struct {
 	// TLS serves HTTPS with a certificate of a new authority; see
 	// [Registry.CA].
 	TLS bool
-	// Username and Password, where set, are asked for (basic authentication).
+	// ClientCA, with TLS, asks for a client's certificate by this authority,
+	// in PEM form; see [NewClientCertificate].
+	ClientCA []byte
+	// Username and Password, where set, are asked for: by the registry itself
+	// (basic authentication) or, with Token, by its token server, which gives
+	// tokens for one repository. IdentityToken is what that server takes in a
+	// password's place; without a Username it serves anyone.
 	Username, Password string
+	Token              bool
+	IdentityToken      string
+	// Address is the address to listen on, without a port: 127.0.0.1 where
+	// empty.
+	Address string
 	// Dir holds the registry's files; a temporary folder, removed by Close,
 	// where empty.
 	Dir string
@@ -56,6 +67,7 @@ type Registry struct {
 	mu       sync.Mutex
 	requests []Request
 	faults   []*Fault
+	tokens   map[string]string
 }
 
 // A Request is a request that the registry has answered, or dropped.
@@ -85,14 +97,17 @@ func Start(opts Options) (*Registry, error) {
 		r.dir = dir
 	}
 	r.app = handlers.NewApp(context.Background(), appConfig(r.dir))
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if opts.Address == "" {
+		opts.Address = "127.0.0.1"
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(opts.Address, "0"))
 	if err != nil {
 		return nil, fmt.Errorf("starting the registry: %w", err)
 	}
 	r.Host = listener.Addr().String()
 	listener = smallBuffers{listener}
 	if opts.TLS {
-		config, ca, err := newCertificate()
+		config, ca, err := newCertificate(opts.ClientCA)
 		if err != nil {
 			return nil, errors.Join(err, listener.Close())
 		}
@@ -205,12 +220,14 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request) {
 
 // authenticated answers once the password is right.
 func (r *Registry) authenticated(w http.ResponseWriter, req *http.Request) {
-	if r.opts.Username == "" {
-		r.app.ServeHTTP(w, req)
+	switch {
+	case r.opts.Token && req.URL.Path == tokenPath:
+		r.giveToken(w, req)
 		return
-	}
-	user, password, _ := req.BasicAuth()
-	if subtle.ConstantTimeCompare([]byte(user+":"+password), []byte(r.opts.Username+":"+r.opts.Password)) != 1 {
+	case r.opts.Token && !r.allows(req):
+		r.challenge(w, req)
+		return
+	case !r.opts.Token && !r.knows(req):
 		w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
 		writeError(w, http.StatusUnauthorized, "UNAUTHORIZED")
 		return
@@ -218,6 +235,15 @@ func (r *Registry) authenticated(w http.ResponseWriter, req *http.Request) {
 	// The library need not see what it would not understand.
 	req.Header.Del("Authorization")
 	r.app.ServeHTTP(w, req)
+}
+
+// knows reports whether the request has the password, if one is asked for.
+func (r *Registry) knows(req *http.Request) bool {
+	if r.opts.Username == "" {
+		return true
+	}
+	user, password, _ := req.BasicAuth()
+	return subtle.ConstantTimeCompare([]byte(user+":"+password), []byte(r.opts.Username+":"+r.opts.Password)) == 1
 }
 
 // writeError writes an error as registries do.
