@@ -50,6 +50,10 @@ type Result struct {
 	Verdict  verdict.Verdict
 	Transfer osimage.Transfer
 	Seconds  float64
+	// Booted, Target and Policy are what the verdict was decided upon.
+	Booted verdict.Booted
+	Target verdict.Target
+	Policy verdict.Policy
 }
 
 // Codes of errors in the verdict that this room adds; those of images are
@@ -100,6 +104,7 @@ func Analyze(ctx context.Context, opts Options) (*Result, error) {
 	r := &run{opts: opts, root: root}
 	res := &Result{}
 	res.Verdict, res.Transfer = r.analyze(ctx)
+	res.Booted, res.Target, res.Policy = r.booted, r.target, r.policy()
 	res.Seconds = time.Since(start).Seconds()
 	return res, nil
 }
@@ -128,7 +133,8 @@ func (r *run) undecided(fault any) verdict.Verdict {
 	where := faultyFunction()
 	err := fmt.Errorf("internal error, please report it: %.200q in %s", fmt.Sprint(fault), where)
 	r.fail(codeInternal, where, err)
-	v := verdict.Decide(unknownHost(err.Error()), verdict.Target{MachineConfig: verdict.Unknown[verdict.MachineConfig](err.Error())}, r.policy())
+	r.booted, r.target = unknownHost(err.Error()), verdict.Target{MachineConfig: verdict.Unknown[verdict.MachineConfig](err.Error())}
+	v := verdict.Decide(r.booted, r.target, r.policy())
 	// Even where every check is left out.
 	v.Action, v.Conclusive, v.Reason, v.Proof = verdict.Proceed, false, verdict.Reason(verdict.CheckMachineConfig+"-unknown"), ""
 	v.Warnings, v.Errors = append(v.Warnings, r.warnings...), append(v.Errors, r.errors...)

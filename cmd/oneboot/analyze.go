@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/oneboot/oneboot/daemon"
 	"github.com/oneboot/oneboot/pkg/verdict"
@@ -18,6 +19,7 @@ func newAnalyze() *cobra.Command {
 		opts     daemon.Options
 		skip     []string
 		output   string
+		replay   string
 		exitWith bool
 	)
 	cmd := &cobra.Command{
@@ -32,7 +34,8 @@ With --exit-code: 0 skip, 10 proceed because something differs, 11 proceed
 because something is unknown.`,
 		Example: `  oneboot analyze
   oneboot analyze --root /rootfs -o json
-  oneboot analyze --unbooted --root /mnt --target quay.io/example/os@sha256:... `,
+  oneboot analyze --unbooted --root /mnt --target quay.io/example/os@sha256:...
+  oneboot analyze --capture oneboot-capture.tar.gz`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "text" && output != "json" {
@@ -41,35 +44,64 @@ because something is unknown.`,
 			if opts.Timeout <= 0 {
 				return fmt.Errorf("--timeout: %s is not a time to wait", opts.Timeout)
 			}
-			names, err := checkNames(skip)
+			v, err := verdictOf(cmd, opts, skip, replay)
 			if err != nil {
 				return err
 			}
-			opts.SkipChecks = names
-			res, err := daemon.Analyze(cmd.Context(), opts)
-			if err != nil {
-				return failed(err)
-			}
-			if err := printVerdict(cmd, output, res.Verdict); err != nil {
+			if err := printVerdict(cmd, output, v); err != nil {
 				return failed(err)
 			}
 			if exitWith {
-				return exitFor(res.Verdict)
+				return exitFor(v)
 			}
 			return nil
 		},
 	}
 	f := cmd.Flags()
 	addHostFlags(cmd, &opts, 30*time.Second)
+	addTargetFlags(cmd, &opts, &skip)
+	f.StringVar(&replay, "capture", "", "decide again on what `FILE` holds, which oneboot collect wrote; nothing else is read")
+	f.BoolVar(&exitWith, "exit-code", false, "exit with 0 for skip, 10 or 11 for proceed")
+	addOutputFlag(cmd, &output)
+	return cmd
+}
+
+// verdictOf decides on the host, or again on a capture.
+func verdictOf(cmd *cobra.Command, opts daemon.Options, skip []string, replay string) (verdict.Verdict, error) {
+	if replay == "" {
+		names, err := checkNames(skip)
+		if err != nil {
+			return verdict.Verdict{}, err
+		}
+		opts.SkipChecks = names
+		res, err := daemon.Analyze(cmd.Context(), opts)
+		if err != nil {
+			return verdict.Verdict{}, failed(err)
+		}
+		return res.Verdict, nil
+	}
+	var other []string
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Name != "capture" && f.Name != "output" && f.Name != "exit-code" {
+			other = append(other, "--"+f.Name)
+		}
+	})
+	if len(other) > 0 {
+		return verdict.Verdict{}, fmt.Errorf("--capture holds its own facts: it cannot be used with %s", strings.Join(other, ", "))
+	}
+	v, err := daemon.Replay(replay)
+	return v, failed(err)
+}
+
+// addTargetFlags adds the flags that analyze and collect share.
+func addTargetFlags(cmd *cobra.Command, opts *daemon.Options, skip *[]string) {
+	f := cmd.Flags()
 	f.BoolVar(&opts.Unbooted, "unbooted", false, "--root is a disk that is not running; the answer is hypothetical")
 	f.StringVar(&opts.MachineConfigFile, "machineconfig", "", "read this MachineConfig (JSON or YAML) instead of the node's own")
 	f.StringVar(&opts.Target, "target", "", "compare with this image instead of osImageURL: docker://, oci:, oci-archive: or dir:")
 	f.BoolVar(&opts.Offline, "offline", false, "ask no registry")
 	f.BoolVar(&opts.Full, "full", false, "gather every fact, also those that cannot change the answer")
-	f.StringArrayVar(&skip, "skip-check", nil, "leave this check out (repeatable); the answer is hypothetical")
-	f.BoolVar(&exitWith, "exit-code", false, "exit with 0 for skip, 10 or 11 for proceed")
-	addOutputFlag(cmd, &output)
-	return cmd
+	f.StringArrayVar(skip, "skip-check", nil, "leave this check out (repeatable); the answer is hypothetical")
 }
 
 // addHostFlags adds the flags that analyze and firstboot share.

@@ -12,8 +12,8 @@ type Checksum string
 // dirtree and dirmeta objects. Two commits with equal roots hold the same
 // files, owners, modes and extended attributes.
 type Root struct {
-	DirTree Checksum
-	DirMeta Checksum
+	DirTree Checksum `json:"dirTree"`
+	DirMeta Checksum `json:"dirMeta"`
 }
 
 // CommitSource says how an inner ostree commit was learned. Only the sources
@@ -34,9 +34,14 @@ const (
 	// layer 0, hash-checked and equal to the ostree.commit label of the
 	// digest-verified config. Proving.
 	CommitFromLayerHead CommitSource = "layer-head"
-	// CommitFromLayer is the only commit object in a layer that was read
-	// whole and matched its digest. Proving.
+	// CommitFromLayer is the only commit object in a layer (of a
+	// machine-os-content image: in all layers) that was read whole and matched
+	// its digest. Proving.
 	CommitFromLayer CommitSource = "layer"
+	// CommitFromLegacyRepo is the commit object in /srv/repo of a
+	// machine-os-content image, hash-checked and named by the label
+	// com.coreos.ostree-commit of the digest-verified config. Proving.
+	CommitFromLegacyRepo CommitSource = "legacy-repo"
 	// CommitFromLabel is the label alone. It proves nothing.
 	CommitFromLabel CommitSource = "label"
 )
@@ -44,7 +49,7 @@ const (
 // Proving reports whether a commit learned this way may carry a proof.
 func (s CommitSource) Proving() bool {
 	switch s {
-	case CommitFromDeployment, CommitFromBlobRef, CommitFromParent, CommitFromLayerHead, CommitFromLayer:
+	case CommitFromDeployment, CommitFromBlobRef, CommitFromParent, CommitFromLayerHead, CommitFromLayer, CommitFromLegacyRepo:
 		return true
 	case CommitFromLabel:
 		return false
@@ -55,41 +60,41 @@ func (s CommitSource) Proving() bool {
 // An InnerCommit is the ostree commit that an OS image encapsulates, or that a
 // plain deployment is.
 type InnerCommit struct {
-	Checksum Checksum
-	Source   CommitSource
+	Checksum Checksum     `json:"checksum"`
+	Source   CommitSource `json:"source"`
 	// Root is the commit's root, from the hash-checked commit object.
-	Root Root
+	Root Root `json:"root"`
 	// Timestamp is the commit's own time in seconds since the epoch.
-	Timestamp uint64
+	Timestamp uint64 `json:"timestamp"`
 }
 
 // An Identity says what content an OS is. On the booted side it comes from the
 // deployed commit, on the target side from the registry.
 type Identity struct {
 	// Architecture is the image's CPU architecture in Go's naming.
-	Architecture Fact[string]
+	Architecture Fact[string] `json:"architecture"`
 	// Version is for show only; it never proves anything.
-	Version string
+	Version string `json:"version"`
 	// ManifestDigest is the digest of the manifest for one architecture
 	// (never of a manifest list).
-	ManifestDigest Fact[Digest]
+	ManifestDigest Fact[Digest] `json:"manifestDigest"`
 	// ConfigDigest is the digest of the image config (the image ID).
-	ConfigDigest Fact[Digest]
+	ConfigDigest Fact[Digest] `json:"configDigest"`
 	// DiffIDs are the digests of the uncompressed layers, in order.
-	DiffIDs Fact[[]Digest]
+	DiffIDs Fact[[]Digest] `json:"diffIDs"`
 	// Layers is the number of layers in the manifest.
-	Layers Fact[int]
+	Layers Fact[int] `json:"layers"`
 	// FinalDiffID is the label ostree.final-diffid; known and empty where the
 	// image has no such label.
-	FinalDiffID Fact[Digest]
+	FinalDiffID Fact[Digest] `json:"finalDiffID"`
 	// DerivedLayers counts the layers after ostree.final-diffid; a plain
 	// commit deployment has none.
-	DerivedLayers Fact[int]
+	DerivedLayers Fact[int] `json:"derivedLayers"`
 	// InnerCommit is the encapsulated ostree commit.
-	InnerCommit Fact[InnerCommit]
+	InnerCommit Fact[InnerCommit] `json:"innerCommit"`
 	// KernelRelease is the label or metadata key ostree.linux, for the cost
 	// forecast only.
-	KernelRelease string
+	KernelRelease string `json:"kernelRelease"`
 }
 
 // UnknownIdentity has every fact unknown for the same reason.
@@ -123,57 +128,57 @@ const (
 // A Deployment is the state of the booted deployment beyond its content.
 type Deployment struct {
 	// Checksum is the deployed commit.
-	Checksum Checksum
+	Checksum Checksum `json:"checksum"`
 	// Serial is the number behind the checksum in the deployment's name.
-	Serial int
+	Serial int `json:"serial"`
 	// Stateroot is the deployment's operating system name.
-	Stateroot string
-	Kind      DeploymentKind
+	Stateroot string         `json:"stateroot"`
+	Kind      DeploymentKind `json:"kind"`
 	// Root is the root of the deployed (possibly merged or layered) commit;
 	// the zero Root is not known.
-	Root Root
+	Root Root `json:"root"`
 	// Timestamp is the deployed commit's time in seconds since the epoch.
-	Timestamp uint64
+	Timestamp uint64 `json:"timestamp"`
 	// Divergences are all ways in which the running system may differ from
 	// the deployed commit, or will differ after the next boot. Empty means
 	// none, where Unseen is empty too: the readers have looked for every one.
-	Divergences []Divergence
+	Divergences []Divergence `json:"divergences"`
 	// Unseen says which divergences the reader could not look for (a saved
 	// rpm-ostree status shows some only); empty where it looked for all.
-	Unseen string
+	Unseen string `json:"unseen"`
 	// RequestedPackages are the package names that the origin asks rpm-ostree
 	// to layer; sorted.
-	RequestedPackages []string
+	RequestedPackages []string `json:"requestedPackages"`
 	// RequestedRemovals are the names of the base packages that the origin
 	// asks rpm-ostree to leave out ([overrides] remove); sorted.
-	RequestedRemovals []string
+	RequestedRemovals []string `json:"requestedRemovals"`
 	// LayeredPackages are the package names that the deployed commit was
 	// really layered with (rpmostree.packages of the commit); sorted, empty
 	// where nothing is layered.
-	LayeredPackages []string
+	LayeredPackages []string `json:"layeredPackages"`
 	// RemovedPackages are the names of the base packages that were really
 	// left out of the deployed commit (rpmostree.removed-base-packages);
 	// sorted.
-	RemovedPackages []string
+	RemovedPackages []string `json:"removedPackages"`
 	// Base is the commit beneath the layered packages; the zero Base where
 	// Kind is not ClientLayered.
-	Base Base
+	Base Base `json:"base"`
 }
 
 // A Base is the commit that rpm-ostree layered packages on.
 type Base struct {
-	Checksum Checksum
+	Checksum Checksum `json:"checksum"`
 	// Kind is PlainCommit or ContainerImage.
-	Kind DeploymentKind
+	Kind DeploymentKind `json:"kind"`
 	// Root is the base commit's root; the zero Root is not known.
-	Root Root
+	Root Root `json:"root"`
 }
 
 // A Package is an RPM package, installed or offered.
 type Package struct {
-	Name string
+	Name string `json:"name"`
 	// EVRA is [epoch:]version-release.arch; an epoch of 0 is left out.
-	EVRA string
+	EVRA string `json:"evra"`
 }
 
 // A DivergenceKind is a stable code.
@@ -197,15 +202,15 @@ const (
 
 // A Divergence is one such way, with a detail for a person.
 type Divergence struct {
-	Kind   DivergenceKind
-	Detail string
+	Kind   DivergenceKind `json:"kind"`
+	Detail string         `json:"detail"`
 }
 
 // NodePayload says whether the deployment's own tree holds what a cluster node
 // needs to join.
 type NodePayload struct {
-	Kubelet bool // usr/bin/kubelet is a regular file in the deployed commit
-	CRIO    bool // usr/bin/crio likewise
+	Kubelet bool `json:"kubelet"` // usr/bin/kubelet is a regular file in the deployed commit
+	CRIO    bool `json:"crio"`    // usr/bin/crio likewise
 }
 
 // NetworkState says whether this boot still runs on NetworkManager state made
@@ -214,102 +219,102 @@ type NodePayload struct {
 type NetworkState struct {
 	// Leftover is empty where nothing would have been cleaned, else it says
 	// what: a device and its profile.
-	Leftover string
+	Leftover string `json:"leftover"`
 }
 
 // Booted holds the facts of the host.
 type Booted struct {
 	// Architecture is the host's own, in Go's naming.
-	Architecture Fact[string]
-	Identity     Identity
-	Deployment   Fact[Deployment]
+	Architecture Fact[string]     `json:"architecture"`
+	Identity     Identity         `json:"identity"`
+	Deployment   Fact[Deployment] `json:"deployment"`
 	// DeploymentKernels are the kernel releases in the deployed commit's own
 	// usr/lib/modules.
-	DeploymentKernels Fact[[]string]
+	DeploymentKernels Fact[[]string] `json:"deploymentKernels"`
 	// RunningKernel is the release of the running kernel (uname -r).
-	RunningKernel Fact[string]
+	RunningKernel Fact[string] `json:"runningKernel"`
 	// BootEntryOptions is the options line of the booted deployment's boot
 	// loader entry.
-	BootEntryOptions Fact[string]
+	BootEntryOptions Fact[string] `json:"bootEntryOptions"`
 	// CommandLine is /proc/cmdline.
-	CommandLine Fact[string]
+	CommandLine Fact[string] `json:"commandLine"`
 	// LegacyKernelArguments are the lines of /etc/pivot/kernel-args; known
 	// and empty where there is no such file.
-	LegacyKernelArguments Fact[[]string]
-	FIPS                  Fact[bool]
+	LegacyKernelArguments Fact[[]string] `json:"legacyKernelArguments"`
+	FIPS                  Fact[bool]     `json:"fips"`
 	// ForceFile says whether /run/machine-config-daemon-force exists.
-	ForceFile    Fact[bool]
-	NodePayload  Fact[NodePayload]
-	NetworkState Fact[NetworkState]
+	ForceFile    Fact[bool]         `json:"forceFile"`
+	NodePayload  Fact[NodePayload]  `json:"nodePayload"`
+	NetworkState Fact[NetworkState] `json:"networkState"`
 	// Packages are the packages of the deployed commit.
-	Packages Fact[[]Package]
+	Packages Fact[[]Package] `json:"packages"`
 	// BasePackages are those of the commit beneath layered packages. Asked
 	// for only where Kind is ClientLayered.
-	BasePackages Fact[[]Package]
+	BasePackages Fact[[]Package] `json:"basePackages"`
 	// Blobs are the digests of the image layers that the host's repository
 	// already holds (ostree/container/blob refs); for the cost only.
-	Blobs map[Digest]bool
+	Blobs map[Digest]bool `json:"blobs"`
 	// OriginReference is the pull spec that the MCD reads from the origin:
 	// custom-url pivot://X as X, overridden by container-image-reference with
 	// transport and signature prefix removed. It predicts the MCD and never
 	// proves anything.
-	OriginReference Fact[string]
+	OriginReference Fact[string] `json:"originReference"`
 }
 
 // A MachineConfig holds what the encapsulated MachineConfig asks for.
 type MachineConfig struct {
 	// Name is metadata.name, for show.
-	Name string
+	Name string `json:"name"`
 	// OSImageURL is the pull spec of the target, verbatim.
-	OSImageURL string
+	OSImageURL string `json:"osImageURL"`
 	// Digest pins the target; empty where osImageURL is a tag.
-	Digest Digest
+	Digest Digest `json:"digest"`
 	// KernelArguments are the entries of spec.kernelArguments, verbatim.
-	KernelArguments []string
+	KernelArguments []string `json:"kernelArguments"`
 	// KernelType is canonical: "default", "realtime", "64k-pages" or a value
 	// that this program does not know.
-	KernelType string
+	KernelType string `json:"kernelType"`
 	// KernelTypeSets are the package replacements that KernelType has stood
 	// for, newest first; none for a type that no release knows.
-	KernelTypeSets []KernelPackageSet
+	KernelTypeSets []KernelPackageSet `json:"kernelTypeSets"`
 	// KernelTypePackages are the packages that any kernel type layers.
-	KernelTypePackages []string
-	Extensions         []string
+	KernelTypePackages []string `json:"kernelTypePackages"`
+	Extensions         []string `json:"extensions"`
 	// ExtensionSets holds for each of Extensions the package sets that the
 	// name has stood for, newest first; none for a name that no release knows.
-	ExtensionSets map[string][]PackageSet
-	FIPS          bool
+	ExtensionSets map[string][]PackageSet `json:"extensionSets"`
+	FIPS          bool                    `json:"fips"`
 	// ExtensionsImage is spec.baseOSExtensionsContainerImage.
-	ExtensionsImage string
+	ExtensionsImage string `json:"extensionsImage"`
 	// Foreign lists what an encapsulated MachineConfig never has: Ignition
 	// files, units, users and other sections, each named.
-	Foreign []string
+	Foreign []string `json:"foreign"`
 	// LayeringMarks names the annotations of on-cluster layering that are
 	// set although osImageURL is not the layered image that they name.
-	LayeringMarks []string
+	LayeringMarks []string `json:"layeringMarks"`
 	// LayeredImage is the image that the annotation ocl-osimageurl names,
 	// whether or not it is osImageURL; for the prediction of the MCD.
-	LayeredImage string
+	LayeredImage string `json:"layeredImage"`
 }
 
 // A PackageSet is what one release line of the machine-config-operator layers
 // for an extension.
 type PackageSet struct {
 	// Packages are RPM names, sorted.
-	Packages []string
+	Packages []string `json:"packages"`
 	// Releases names the OpenShift releases, for a person: "4.12 and later".
-	Releases string
+	Releases string `json:"releases"`
 }
 
 // A KernelPackageSet is how one release line of the daemon replaces the kernel:
 // rpm-ostree override remove REMOVED... --install INSTALLED...
 type KernelPackageSet struct {
 	// Removed are the base packages that are removed, sorted.
-	Removed []string
+	Removed []string `json:"removed"`
 	// Installed are the packages that are layered instead, sorted.
-	Installed []string
+	Installed []string `json:"installed"`
 	// Releases names the OpenShift releases, for a person.
-	Releases string
+	Releases string `json:"releases"`
 }
 
 // SignatureRequirement is what the host's policy.json asks of the target.
@@ -331,30 +336,30 @@ const (
 
 // SignaturePolicy is a requirement and where it comes from, for show.
 type SignaturePolicy struct {
-	Requirement SignatureRequirement
+	Requirement SignatureRequirement `json:"requirement"`
 	// Scope is the policy.json scope that applies.
-	Scope string
+	Scope string `json:"scope"`
 	// Detail is for a person.
-	Detail string
+	Detail string `json:"detail"`
 }
 
 // A Layer is a layer of the target's manifest.
 type Layer struct {
-	Digest Digest
+	Digest Digest `json:"digest"`
 	// Size is the compressed size in bytes.
-	Size int64
+	Size int64 `json:"size"`
 }
 
 // Target holds the facts of the wanted OS.
 type Target struct {
-	MachineConfig Fact[MachineConfig]
-	Identity      Identity
+	MachineConfig Fact[MachineConfig] `json:"machineConfig"`
+	Identity      Identity            `json:"identity"`
 	// ManifestLayers are the target's layers; for the cost.
-	ManifestLayers Fact[[]Layer]
+	ManifestLayers Fact[[]Layer] `json:"manifestLayers"`
 	// SignaturePolicy is the host's policy for this image.
-	SignaturePolicy Fact[SignaturePolicy]
+	SignaturePolicy Fact[SignaturePolicy] `json:"signaturePolicy"`
 	// Extensions are the packages that the target's extensions image offers,
 	// or the folder /extensions of a legacy image. A name may stand there more
 	// than once.
-	Extensions Fact[[]Package]
+	Extensions Fact[[]Package] `json:"extensions"`
 }

@@ -181,3 +181,14 @@ func (r *Redactor) markOf(piece string) string {
 	}
 	return r.marks[piece]
 }
+
+// RedactText takes user names, passwords and queries out of addresses in a
+// text, and the values of words that may be secrets.
+func RedactText(text []byte) []byte {
+	lines := strings.SplitAfter(string(text), "\n")
+	for i, l := range lines {
+		line := strings.TrimSuffix(l, "\n")
+		lines[i] = addressSecret.ReplaceAllString(showLine(line), "$1") + l[len(line):]
+	}
+	return []byte(strings.Join(lines, ""))
+}

@@ -241,7 +241,7 @@ type Policy struct {
 	OtherTarget bool `json:"otherTarget"`
 	// SavedStatus says that what the caller has saved of rpm-ostree takes part:
 	// it may be old, edited or another machine's. The verdict is hypothetical.
-	SavedStatus bool
+	SavedStatus bool `json:"savedStatus"`
 }
 
 func (p Policy) hypothetical() bool {

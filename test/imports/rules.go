@@ -44,6 +44,7 @@ func rooms() []room {
 		{path: "pkg/bootimage", level: levelReader},
 		{path: "pkg/forecast", level: levelAccount, reader: true},
 		{path: "pkg/record", level: levelAccount, reader: true},
+		{path: "pkg/capture", level: levelAccount, reader: true},
 		{path: "pkg/metrics", level: levelAccount},
 		{path: "daemon", level: levelRun},
 		{path: "pkg/controller", level: levelRun},
