@@ -36,6 +36,9 @@ type CommitOptions struct {
 // A Package is an installed package, as rpm-ostree stores it in a commit.
 type Package struct {
 	Name, Epoch, Version, Release, Arch string
+	// Weight adds so many bytes to its header in an rpm database. Real headers
+	// have some 50 KB, the most of it for file names.
+	Weight int
 }
 
 // Packages makes a package list of realistic size and names: the kernel's,
@@ -45,14 +48,14 @@ func Packages(n int, kernel string) []Package {
 	version, release, arch := splitKernel(kernel)
 	var list []Package
 	for _, name := range []string{"kernel", "kernel-core", "kernel-modules", "kernel-modules-core", "kernel-modules-extra"} {
-		list = append(list, Package{name, "0", version, release, arch})
+		list = append(list, Package{Name: name, Epoch: "0", Version: version, Release: release, Arch: arch})
 	}
 	list = append(list,
-		Package{"openshift-kubelet", "0", "4.16.0", "202410152036.p0.g2d0e3f5.assembly.stream.el9", arch},
-		Package{"cri-o", "0", "1.29.9", "5.rhaos4.16.git34690b4.el9", arch},
-		Package{"rpm-ostree", "0", "2024.3", "3.el9_4", arch},
-		Package{"skopeo", "2", "1.14.5", "3.rhaos4.16.el9", arch},
-		Package{"bash", "0", "5.1.8", "9.el9", arch},
+		Package{Name: "openshift-kubelet", Epoch: "0", Version: "4.16.0", Release: "202410152036.p0.g2d0e3f5.assembly.stream.el9", Arch: arch},
+		Package{Name: "cri-o", Epoch: "0", Version: "1.29.9", Release: "5.rhaos4.16.git34690b4.el9", Arch: arch},
+		Package{Name: "rpm-ostree", Epoch: "0", Version: "2024.3", Release: "3.el9_4", Arch: arch},
+		Package{Name: "skopeo", Epoch: "2", Version: "1.14.5", Release: "3.rhaos4.16.el9", Arch: arch},
+		Package{Name: "bash", Epoch: "0", Version: "5.1.8", Release: "9.el9", Arch: arch},
 	)
 	for i := range n {
 		list = append(list, Package{

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,6 +35,9 @@ type Tree struct {
 	Kernels []string
 	// Version goes into os-release; [DefaultVersion] where empty.
 	Version string
+	// Packages are those in the rpm database at [RPMDatabasePath]; no
+	// database where nil.
+	Packages []Package
 	// Files are further files by path below the root; they replace those
 	// that the tree has anyway. "etc" lives in usr/etc.
 	Files map[string]File
@@ -86,6 +91,13 @@ func (t Tree) Write(dir string) error {
 		}
 	}
 	files := t.standardFiles(string(program))
+	if t.Packages != nil {
+		database, err := rpmDatabaseFiles(t.Packages)
+		if err != nil {
+			return err
+		}
+		maps.Copy(files, database)
+	}
 	for p, f := range t.Files {
 		files[p] = f
 	}
@@ -126,14 +138,23 @@ func (t Tree) standardFiles(program string) map[string]File {
 		"usr/share/empty":    {},
 	}
 	for i, k := range kernels {
-		dir := "usr/lib/modules/" + k
-		files[dir+"/modules.dep"] = File{Content: "kernel/fs/ext4/ext4.ko.xz:\n"}
-		if i == 0 {
-			files[dir+"/vmlinuz"] = File{Content: "kernel " + k + "\n", Mode: 0o755}
-			files[dir+"/initramfs.img"] = File{Content: "initramfs of " + k + "\n", Mode: 0o600}
+		for name, f := range kernelFiles(k) {
+			if i == 0 || path.Base(name) == "modules.dep" {
+				files[name] = f
+			}
 		}
 	}
 	return files
+}
+
+// kernelFiles are the files of a kernel release.
+func kernelFiles(release string) map[string]File {
+	dir := "usr/lib/modules/" + release
+	return map[string]File{
+		dir + "/modules.dep":   {Content: "kernel/fs/ext4/ext4.ko.xz:\n"},
+		dir + "/vmlinuz":       {Content: "kernel " + release + "\n", Mode: 0o755},
+		dir + "/initramfs.img": {Content: "initramfs of " + release + "\n", Mode: 0o600},
+	}
 }
 
 // osRelease is the text of a RHCOS os-release file, as far as programs read it.
