@@ -1,0 +1,221 @@
+package cases
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/oneboot/oneboot/test/nativeimage"
+	"github.com/oneboot/oneboot/test/sysroot"
+)
+
+// Where the harness puts what the node needs to reach its network.
+const (
+	proxyPath = "etc/mco/proxy.env"
+	caPath    = "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem"
+	// foreignUser owns files that are closed to the program.
+	foreignUser = 65534
+)
+
+// node makes the machine of a run and returns its root.
+func (w *world) node(r runSpec) *sysroot.Root {
+	w.t.Helper()
+	root := must[*sysroot.Root](w.t)(sysroot.NewRoot(filepath.Join(sysroot.TempDir(w.t), "root")))
+	booted := w.deployAll(root.Sysroot, r.Node)
+	if r.Node.Options != "" {
+		words := kept(w.text(r.Node.Options))
+		if err := booted.SetBootOptions(words...); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	fips := r.Node.FIPS != "" && strings.TrimSpace(w.text(r.Node.FIPS)) == "1"
+	if err := root.Boot(booted, sysroot.BootOptions{FIPS: fips}); err != nil {
+		w.t.Fatal(err)
+	}
+	if r.Node.Cmdline != "" {
+		w.writeCommandLine(root, booted, r.Node.Cmdline)
+	}
+	w.write(root, proxyPath, "HTTPS_PROXY=http://"+w.lab.net.proxyHost+"\n")
+	w.write(root, caPath, w.lab.net.authority.pem)
+	if r.Wanted != "" || r.MachineConfig != "" {
+		w.write(root, sysroot.MachineConfigPath, w.machineConfig(r))
+	}
+	for name, what := range r.Node.Files {
+		w.place(root, name, what)
+	}
+	for _, name := range r.Node.Closed {
+		path := root.Path(name)
+		if err := os.Chown(path, foreignUser, foreignUser); err != nil {
+			w.t.Fatal(err)
+		}
+		if err := os.Chmod(path, 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	for ref, commit := range r.Node.Refs {
+		w.setRef(root.Sysroot, ref, commit)
+	}
+	return root
+}
+
+// deployAll deploys the last one first, so that the first one boots next.
+func (w *world) deployAll(s *sysroot.Sysroot, n *nodeSpec) sysroot.Deployment {
+	w.t.Helper()
+	var booted sysroot.Deployment
+	found := false
+	made := map[string]bool{sysroot.Stateroot: true}
+	for i := len(n.Deployments) - 1; i >= 0; i-- {
+		d := n.Deployments[i]
+		if d.Stateroot != "" && !made[d.Stateroot] {
+			if err := s.AddStateroot(d.Stateroot); err != nil {
+				w.t.Fatal(err)
+			}
+			made[d.Stateroot] = true
+		}
+		deployed := w.deploy(s, n, d)
+		if d.Booted || len(n.Deployments) == 1 {
+			booted, found = deployed, true
+		}
+	}
+	if !found {
+		w.t.Fatal("no deployment is booted")
+	}
+	return booted
+}
+
+func (w *world) deploy(s *sysroot.Sysroot, n *nodeSpec, d deploymentSpec) sysroot.Deployment {
+	w.t.Helper()
+	commit := w.bring(s, d)
+	origin := d.Origin
+	if origin != "" {
+		if !strings.Contains(origin, "\n") {
+			origin = w.files[origin]
+			if origin == "" {
+				w.t.Fatalf("no file is named %q", d.Origin)
+			}
+		}
+		origin = w.substitute(origin)
+	} else if d.Image != "" {
+		origin = sysroot.ContainerOrigin("ostree-image-signed:oci-archive:/rhcos.ociarchive")
+	}
+	kargs := append([]string{"root=UUID=00000000-0000-4000-8000-000000000001", "rw", "$ignition_firstboot"}, n.Kargs...)
+	return must[sysroot.Deployment](w.t)(s.Deploy(commit, sysroot.DeployOptions{
+		Stateroot: d.Stateroot, KernelArguments: kargs, Origin: origin}))
+}
+
+// bring gets the commit of a deployment into the node's repository.
+func (w *world) bring(s *sysroot.Sysroot, d deploymentSpec) string {
+	w.t.Helper()
+	if d.Image != "" {
+		opts := nativeimage.ImportOptions{}
+		if d.Digest != "" {
+			opts.ManifestDigest = w.substitute(d.Digest)
+		}
+		return must[string](w.t)(nativeimage.Import(s.Repo(), w.image(d.Image), opts))
+	}
+	c := w.commit(d.Commit)
+	if _, err := sysroot.Ostree("pull-local", "--repo="+s.Repo(), "--disable-fsync", w.lab.build.Repo(), c); err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+func (w *world) setRef(s *sysroot.Sysroot, ref, commit string) {
+	w.t.Helper()
+	c := w.commit(commit)
+	for _, args := range [][]string{
+		{"pull-local", "--repo=" + s.Repo(), "--disable-fsync", w.lab.build.Repo(), c},
+		{"refs", "--repo=" + s.Repo(), "--create=" + ref, c},
+	} {
+		if _, err := sysroot.Ostree(args...); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// kept are the arguments of a reported line without those that belong to the
+// reported machine's boot: the harness has its own.
+func kept(line string) []string {
+	var words []string
+	for _, word := range strings.Fields(line) {
+		if !strings.HasPrefix(word, "ostree=") && !strings.HasPrefix(word, "BOOT_IMAGE=") {
+			words = append(words, word)
+		}
+	}
+	return words
+}
+
+func (w *world) writeCommandLine(root *sysroot.Root, booted sysroot.Deployment, file string) {
+	w.t.Helper()
+	_, entry, err := booted.BootEntry()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	words := append([]string{"BOOT_IMAGE=(hd0,gpt3)" + entry["linux"]}, kept(w.text(file))...)
+	for word := range strings.FieldsSeq(entry["options"]) {
+		if strings.HasPrefix(word, "ostree=") {
+			words = append(words, word)
+		}
+	}
+	w.write(root, sysroot.CommandLinePath, strings.Join(words, " ")+"\n")
+}
+
+// machineConfig is the text of the encapsulated file.
+func (w *world) machineConfig(r runSpec) string {
+	w.t.Helper()
+	text := ""
+	if r.MachineConfig != "" {
+		text = w.text(r.MachineConfig)
+	} else {
+		text = must[string](w.t)(sysroot.MachineConfig{OSImageURL: w.substitute(r.Wanted)}.JSON())
+	}
+	if len(r.Set) == 0 {
+		return text
+	}
+	var doc map[string]any
+	if err := json.Unmarshal([]byte(text), &doc); err != nil {
+		w.t.Fatal(err)
+	}
+	spec, _ := doc["spec"].(map[string]any)
+	for k, v := range r.Set {
+		if s, ok := v.(string); ok {
+			v = w.substitute(s)
+		}
+		spec[k] = v
+	}
+	return string(must[[]byte](w.t)(json.MarshalIndent(doc, "", "  "))) + "\n"
+}
+
+// place puts one thing below the root.
+func (w *world) place(root *sysroot.Root, name, what string) {
+	w.t.Helper()
+	path := root.Path(name)
+	target, isLink := strings.CutPrefix(what, "-> ")
+	text, isText := strings.CutPrefix(what, "= ")
+	switch {
+	case what == "-":
+		if err := os.RemoveAll(path); err != nil {
+			w.t.Fatal(err)
+		}
+	case isLink:
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			w.t.Fatal(err)
+		}
+		if err := os.Symlink(target, path); err != nil {
+			w.t.Fatal(err)
+		}
+	case isText:
+		w.write(root, name, w.substitute(text)+"\n")
+	default:
+		w.write(root, name, w.text(what))
+	}
+}
+
+func (w *world) write(root *sysroot.Root, name, text string) {
+	w.t.Helper()
+	if err := root.WriteFile(name, text); err != nil {
+		w.t.Fatal(fmt.Errorf("writing %s: %w", name, err))
+	}
+}
