@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 	imgspecv1 "github.com/opencontainers/image-spec/specs-go/v1"
@@ -47,7 +48,7 @@ func chooseInstance(list []byte, sys *types.SystemContext) (verdict.Digest, erro
 	}
 	chosen, err := manifest.OCI1IndexFromComponents(images, nil).ChooseInstance(sys)
 	if err != nil {
-		return "", fmt.Errorf("%w for linux/%s", errNoInstance, sys.ArchitectureChoice)
+		return "", fmt.Errorf("%w for linux/%s; it has %s", errNoInstance, sys.ArchitectureChoice, platforms(images))
 	}
 	if err := onlyChoice(index.Manifests, chosen, sys); err != nil {
 		return "", err
@@ -69,6 +70,27 @@ func onlyChoice(entries []imgspecv1.Descriptor, chosen digest.Digest, sys *types
 		}
 	}
 	return nil
+}
+
+// platforms names what a list has, for a person: the first few, each cut short,
+// since the names come from outside.
+func platforms(images []imgspecv1.Descriptor) string {
+	const most, longest = 16, 40
+	var names []string
+	for _, d := range images {
+		name := "no platform"
+		if p := d.Platform; p != nil {
+			name = strings.TrimSuffix(p.OS+"/"+p.Architecture+"/"+p.Variant, "/")
+		}
+		name = fmt.Sprintf("%.*q", longest, name)
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) > most {
+		names = append(names[:most], fmt.Sprintf("%d more", len(names)-most))
+	}
+	return strings.Join(names, ", ")
 }
 
 func isImage(d imgspecv1.Descriptor) bool {
