@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"math"
 
 	"github.com/opencontainers/go-digest"
-	"go.podman.io/image/v5/pkg/blobinfocache/none"
 	"go.podman.io/image/v5/types"
 
 	"github.com/oneboot/oneboot/pkg/ostree/format"
@@ -37,6 +37,11 @@ func (e *CommitMismatchError) Error() string {
 // the layer shows that the label is not stale. Without the label the whole
 // layer is read; it must match its digest and diff id and hold exactly one
 // commit object.
+//
+// The commit of a machine-os-content image lies in the repository /srv/repo.
+// The object that the label com.coreos.ostree-commit names is looked for from
+// the last layer on, as far as needed; without that label all layers are read,
+// which must match their digests and hold exactly one commit object.
 func (img *Image) InnerCommit(ctx context.Context) (verdict.InnerCommit, error) {
 	img.mu.Lock()
 	defer img.mu.Unlock()
@@ -49,16 +54,21 @@ func (img *Image) InnerCommit(ctx context.Context) (verdict.InnerCommit, error) 
 		if err != nil {
 			return verdict.InnerCommit{}, err
 		}
-		if c.Labels[LabelFinalDiffID] == "" {
-			return verdict.InnerCommit{}, failText(NotAnOSImage, img.name, "not an ostree-encapsulated image: its config has no label "+LabelFinalDiffID)
+		form, why := encapsulationOf(m, c)
+		if form != nativeEncapsulation && form != legacyEncapsulation {
+			return verdict.InnerCommit{}, failText(NotAnOSImage, img.name, why)
 		}
 		if len(m.Layers) != len(c.DiffIDs) {
 			return verdict.InnerCommit{}, failText(ManifestInvalid, img.name, fmt.Sprintf("the manifest has %d layers, the config %d diff ids", len(m.Layers), len(c.DiffIDs)))
 		}
-		if label := c.Labels[LabelCommit]; label != "" {
+		switch label := c.Labels[LabelCommit]; {
+		case form == legacyEncapsulation:
+			return img.legacyCommit(ctx, m, c)
+		case label != "":
 			return img.labelledCommit(ctx, m, label)
+		default:
+			return img.unlabelledCommit(ctx, m, c)
 		}
-		return img.unlabelledCommit(ctx, m, c)
 	})
 }
 
@@ -80,11 +90,11 @@ func (img *Image) labelledCommit(ctx context.Context, m Manifest, label string) 
 		defer h.Close()
 		r, done, err := decompress(h)
 		if err != nil {
-			return img.layerError(ctx, err)
+			return img.layerError(ctx, "the first layer", err)
 		}
 		defer done()
 		found, err = firstCommit(r)
-		return img.layerError(ctx, err)
+		return img.layerError(ctx, "the first layer", err)
 	})
 	if err != nil {
 		return verdict.InnerCommit{}, err
@@ -98,51 +108,93 @@ func (img *Image) labelledCommit(ctx context.Context, m Manifest, label string) 
 // unlabelledCommit reads all of layer 0.
 func (img *Image) unlabelledCommit(ctx context.Context, m Manifest, c ImageConfig) (verdict.InnerCommit, error) {
 	var found commitObject
-	err := img.fetch(ctx, "reading the first layer", m.Layers[0].Size, func(ctx context.Context) error {
-		src, err := img.source(ctx)
-		if err != nil {
-			return err
-		}
-		r, _, err := src.GetBlob(ctx, layerInfo(m, 0), none.NoCache)
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		found, err = img.wholeLayer(ctx, r, m.Layers[0], c.DiffIDs[0])
-		return err
-	})
+	err := img.readLayer(ctx, m, c, 0, layerScan{part: largeLayerPart, limit: maxLayerBytes, read: func(r io.Reader) (bool, error) {
+		var err error
+		found, err = onlyCommit(r)
+		return false, err
+	}})
 	if err != nil {
 		return verdict.InnerCommit{}, err
 	}
 	return img.innerCommit(found, verdict.CommitFromLayer)
 }
 
-// wholeLayer reads a layer to its end, and checks size, digest and diff id.
-func (img *Image) wholeLayer(ctx context.Context, r io.Reader, layer verdict.Layer, diffID verdict.Digest) (commitObject, error) {
-	blob := &hashingReader{r: movingReader{countingReader{r, &img.meter}}, hash: sha256.New(), limit: layer.Size}
+// A layerScan says how to read a layer.
+type layerScan struct {
+	part  int64 // how much to fetch first; the parts grow to largeLayerPart
+	limit int64 // of uncompressed bytes
+	// read is given the uncompressed bytes. By answering true it stops early.
+	read func(io.Reader) (stop bool, err error)
+}
+
+// readLayer reads a layer. Unless the scan stops early, the layer is read to
+// its end, and its size, digest and diff id must be right: then what was seen
+// is all that the layer holds. The blob is fetched part by part, so that a
+// failure that may pass costs a part.
+func (img *Image) readLayer(ctx context.Context, m Manifest, c ImageConfig, i int, scan layerScan) error {
+	ctx, cancel := context.WithTimeout(ctx, longestStep)
+	defer cancel()
+	src, err := img.source(ctx)
+	if err != nil {
+		return err
+	}
+	parts, done := img.layerParts(ctx, src, layerInfo(m, i), scan.part)
+	defer done()
+	if err = img.scanLayer(ctx, parts, m, c, i, scan); err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	return fail(classify(ctx, err), img.name, fmt.Errorf("reading %s: %w", layerName(m, i), err))
+}
+
+// layerParts reads a layer of any size, part by part.
+func (img *Image) layerParts(ctx context.Context, src types.ImageSource, info types.BlobInfo, first int64) (*headReader, func()) {
+	var gate floodGate
+	whole, stop := gate.watch(ctx, info.Size)
+	h := &headReader{
+		ctx: img.meter.watch(whole, &gate), src: src, info: info, meter: &img.meter,
+		next: first, largest: largeLayerPart, limit: math.MaxInt64,
+	}
+	h.attempt = func(n int64, request func(context.Context) error) error {
+		// A server without ranges begins to send all of the blob.
+		return img.fetch(ctx, "reading a layer", max(n, maxHead), func(ctx context.Context) error {
+			return img.layerError(ctx, "a layer", request(ctx))
+		})
+	}
+	return h, func() { h.Close(); stop() }
+}
+
+// scanLayer is readLayer on what is fetched.
+func (img *Image) scanLayer(ctx context.Context, parts io.Reader, m Manifest, c ImageConfig, i int, scan layerScan) error {
+	name, layer := layerName(m, i), m.Layers[i]
+	blob := &hashingReader{r: parts, hash: sha256.New(), limit: layer.Size}
 	z, done, err := decompress(blob)
 	if err != nil {
-		return commitObject{}, img.layerError(ctx, err)
+		return img.layerError(ctx, name, err)
 	}
 	defer done()
-	content := &hashingReader{r: z, hash: sha256.New(), limit: maxLayerBytes}
-	found, scanErr := onlyCommit(content)
-	if scanErr != nil {
-		return commitObject{}, img.layerError(ctx, scanErr)
+	content := &hashingReader{r: z, hash: sha256.New(), limit: scan.limit}
+	if stop, err := scan.read(content); err != nil || stop {
+		return img.layerError(ctx, name, err)
 	}
-	if _, err := io.Copy(io.Discard, blob); err != nil {
-		return commitObject{}, img.layerError(ctx, err)
+	// What follows the archive's end counts for the digests.
+	for _, rest := range []io.Reader{content, blob} {
+		if _, err := io.Copy(io.Discard, rest); err != nil {
+			return img.layerError(ctx, name, err)
+		}
 	}
 	if blob.n != layer.Size {
-		return commitObject{}, img.layerError(ctx, errTruncated)
+		return img.layerError(ctx, name, errTruncated)
 	}
 	if got := blob.digest(); got != layer.Digest {
-		return commitObject{}, failText(DigestMismatch, img.name, fmt.Sprintf("layer %s was served with the digest %s", layer.Digest, got))
+		return failText(DigestMismatch, img.name, fmt.Sprintf("layer %s was served with the digest %s", layer.Digest, got))
 	}
-	if got := content.digest(); got != diffID {
-		return commitObject{}, failText(DigestMismatch, img.name, fmt.Sprintf("the first layer's diff id is %s, the config says %s", got, diffID))
+	if got := content.digest(); got != c.DiffIDs[i] {
+		return failText(DigestMismatch, img.name, fmt.Sprintf("%s: its diff id is %s, the config says %s", name, got, c.DiffIDs[i]))
 	}
-	return found, nil
+	return nil
 }
 
 // innerCommit reads the commit's own fields.
@@ -154,13 +206,21 @@ func (img *Image) innerCommit(found commitObject, source verdict.CommitSource) (
 	return verdict.InnerCommit{Checksum: found.checksum, Source: source, Root: c.Root, Timestamp: c.Timestamp}, nil
 }
 
+// layerName names a layer for a person.
+func layerName(m Manifest, i int) string {
+	if i == 0 {
+		return "the first layer"
+	}
+	return fmt.Sprintf("layer %d of %d", i+1, len(m.Layers))
+}
+
 func layerInfo(m Manifest, i int) types.BlobInfo {
 	return types.BlobInfo{Digest: digest.Digest(m.Layers[i].Digest), Size: m.Layers[i].Size, MediaType: m.LayerMediaTypes[i]}
 }
 
 // layerError gives codes to what a layer's content can be wrong by; errors of
 // the transfer go on to be classified by the caller.
-func (img *Image) layerError(ctx context.Context, err error) error {
+func (img *Image) layerError(ctx context.Context, layer string, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
@@ -171,7 +231,7 @@ func (img *Image) layerError(ctx context.Context, err error) error {
 	case ok, errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return fail(LayerTruncated, img.name, errTruncated)
 	}
-	return fail(LayerInvalid, img.name, fmt.Errorf("the first layer: %w", err))
+	return fail(LayerInvalid, img.name, fmt.Errorf("%s: %w", layer, err))
 }
 
 // A transferError is a failure to get a layer's bytes, as opposed to one of

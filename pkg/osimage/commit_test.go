@@ -121,7 +121,7 @@ func TestInnerCommitRefused(t *testing.T) {
 		{"zstd ends early", spec{how: zst, tars: [][]byte{good}, labels: withLabel, blobs: [][]byte{compress(t, zst, good)[:100]}}, LayerTruncated, ""},
 		{"diff id of another layer", spec{how: gz, tars: [][]byte{good}, labels: without, diffIDs: []string{"sha256:" + sum(other)}}, DigestMismatch, "diff id"},
 		{"fewer layers than diff ids", spec{how: gz, tars: [][]byte{good}, labels: withLabel, diffIDs: []string{"sha256:" + sum(good), "sha256:" + sum(other)}}, ManifestInvalid, "1 layers"},
-		{"not native", one(good, map[string]string{LabelLegacyCommit: sum(commit)}), NotAnOSImage, LabelFinalDiffID},
+		{"native, says not which layer", one(good, map[string]string{LabelCommit: sum(commit)}), NotAnOSImage, LabelFinalDiffID},
 		{"empty layer", spec{how: gz, tars: [][]byte{good}, labels: withLabel, blobs: [][]byte{{}}}, LayerInvalid, "no ostree commit"},
 		{"commit too far in", one(makeTar(t, file("sysroot/x", noise(maxHead+1)), commitEntry(commit)), withLabel), LayerInvalid, "not within"},
 	}

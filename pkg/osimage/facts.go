@@ -112,21 +112,26 @@ func finalDiffID(c ImageConfig) verdict.Fact[verdict.Digest] {
 
 // derivedLayers counts the layers after ostree.final-diffid by the rules of
 // ostree-ext (container/store.rs), which also refuses a squashed image, whose
-// label names no layer, and a layer that stands there twice.
+// label names no layer, and a layer that stands there twice. machine-os-content
+// has none: only the repository in it is deployed.
 func derivedLayers(c ImageConfig, final verdict.Fact[verdict.Digest], manifest verdict.Fact[Manifest]) verdict.Fact[int] {
 	label, ok := final.Get()
 	if !ok {
 		return verdict.Unknown[int](final.Why())
 	}
-	if label == "" {
-		return verdict.Unknown[int]("the image has no label " + LabelFinalDiffID)
-	}
 	m, ok := manifest.Get()
 	if !ok {
 		return verdict.Unknown[int](manifest.Why())
 	}
+	form, why := encapsulationOf(m, c)
+	if form != nativeEncapsulation && form != legacyEncapsulation {
+		return verdict.Unknown[int](why)
+	}
 	if len(m.Layers) != len(c.DiffIDs) {
 		return verdict.Unknown[int](fmt.Sprintf("the manifest has %d layers, the config %d diff ids", len(m.Layers), len(c.DiffIDs)))
+	}
+	if form == legacyEncapsulation {
+		return verdict.Known(0)
 	}
 	position := -1
 	for i, d := range c.DiffIDs {

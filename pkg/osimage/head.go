@@ -1,6 +1,7 @@
 package osimage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,25 +18,35 @@ const (
 	secondPart            = 512 << 10
 	largestPart           = 2 << 20
 	maxHead               = 8 << 20
+	// largeLayerPart is for layers that are read for long; one is in memory.
+	largeLayerPart = 8 << 20
 )
 
 // errHeadLimit says that what was looked for is not near a layer's start.
-var errHeadLimit = fmt.Errorf("not within the layer's first %d bytes", maxHead)
+var errHeadLimit = errors.New("not near the layer's start")
 
 // errTruncated says that a layer has fewer bytes than its manifest says.
 var errTruncated = errors.New("the layer ends early")
 
 // A headReader reads a blob from its start, part by part, as its consumer
-// needs more, and gives up after maxHead bytes. One part is in memory.
+// needs more, and gives up after a limit. One part is in memory.
 type headReader struct {
 	ctx   context.Context //nolint:containedctx // an io.Reader has no other way
 	src   types.ImageSource
 	info  types.BlobInfo
 	meter *meter
 	next  int64 // size of the next part
+	// largest is that of the largest part; largestPart where zero.
+	largest int64
+	// limit is how much may be read; maxHead where zero.
+	limit int64
+	// attempt runs the request for one part of n bytes, again where it may
+	// pass; where nil, a request is made once.
+	attempt func(n int64, request func(context.Context) error) error
 
 	offset int64
 	buf    []byte
+	memory []byte // what parts are read into
 	// whole is the blob from offset on, where the source sends no parts.
 	whole io.ReadCloser
 }
@@ -56,9 +67,10 @@ func (h *headReader) fill() error {
 	if h.offset >= h.info.Size {
 		return io.EOF
 	}
-	n := min(h.next, h.info.Size-h.offset, maxHead-h.offset)
+	limit, largest := cmp.Or(h.limit, maxHead), cmp.Or(h.largest, largestPart)
+	n := min(h.next, h.info.Size-h.offset, limit-h.offset)
 	if n <= 0 {
-		return errHeadLimit
+		return fmt.Errorf("%w: not within %d bytes", errHeadLimit, limit)
 	}
 	buf, err := h.fetch(n)
 	if err != nil {
@@ -69,29 +81,55 @@ func (h *headReader) fill() error {
 	}
 	h.buf = buf
 	h.offset += n
-	h.next = min(max(2*h.next, secondPart), largestPart)
+	h.next = min(max(2*h.next, secondPart), largest)
 	return nil
 }
 
 func (h *headReader) fetch(n int64) ([]byte, error) {
 	if h.whole == nil {
-		p, err := blobPart(h.ctx, h.src, h.info, uint64(h.offset), uint64(n)) //nolint:gosec // neither is negative
-		switch {
-		case err == nil && (p.ranged || h.offset == 0):
-			defer p.close()
-			return h.read(p, n)
-		case err == nil:
-			// The server sends the blob from its start each time; asking it
-			// for every part would read the same bytes over and over.
-			p.close()
-		case !errors.Is(err, errNoRange):
-			return nil, err
+		buf, err := h.part(n)
+		if !errors.Is(err, errNoRange) {
+			return buf, err
 		}
 		if err := h.openWhole(); err != nil {
 			return nil, err
 		}
 	}
 	return h.read(h.whole, n)
+}
+
+// part asks for the next n bytes alone; errNoRange says that this source sends
+// whole blobs only.
+func (h *headReader) part(n int64) (buf []byte, err error) {
+	if h.attempt == nil {
+		return h.request(h.ctx, n)
+	}
+	whole := false
+	err = h.attempt(n, func(ctx context.Context) error {
+		buf, err = h.request(ctx, n)
+		if whole = errors.Is(err, errNoRange); whole {
+			return nil // no failure: trying again is useless
+		}
+		return err
+	})
+	if whole {
+		return nil, errNoRange
+	}
+	return buf, err
+}
+
+func (h *headReader) request(ctx context.Context, n int64) ([]byte, error) {
+	p, err := blobPart(ctx, h.src, h.info, uint64(h.offset), uint64(n)) //nolint:gosec // neither is negative
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	if !p.ranged && h.offset > 0 {
+		// The server sends the blob from its start each time; asking it for
+		// every part would read the same bytes over and over.
+		return nil, errNoRange
+	}
+	return h.read(p, n)
 }
 
 // openWhole opens the blob from its start and skips what was read before.
@@ -108,7 +146,10 @@ func (h *headReader) openWhole() error {
 }
 
 func (h *headReader) read(r io.Reader, n int64) ([]byte, error) {
-	buf := make([]byte, n)
+	if int64(cap(h.memory)) < n {
+		h.memory = make([]byte, n)
+	}
+	buf := h.memory[:n]
 	if _, err := io.ReadFull(countingReader{r, h.meter}, buf); err != nil {
 		return nil, moved(noEOF(err))
 	}

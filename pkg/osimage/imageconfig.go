@@ -25,6 +25,8 @@ const (
 	LabelLegacyCommit = "com.coreos.ostree-commit"
 	LabelVersion      = "org.opencontainers.image.version"
 	LabelOldVersion   = "version"
+	// labelComponent is the product that Red Hat's build system made.
+	labelComponent = "com.redhat.component"
 )
 
 // An ImageConfig is an image's config blob, checked against its digest.

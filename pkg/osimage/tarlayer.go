@@ -89,19 +89,18 @@ func firstCommit(r io.Reader) (commitObject, error) {
 		}
 		// In an unexpected place it is an error, not passed over.
 		if anyCommitPath.MatchString(entryName(h)) {
-			return readCommit(t, h)
+			return readCommit(t, h, commitPath)
 		}
 	}
 	return commitObject{}, fmt.Errorf("%w among its first %d entries", errNoCommit, maxHeadEntries)
 }
 
 // onlyCommit reads a whole uncompressed tar, which must hold exactly one
-// commit object, in any repository.
+// commit object, in any repository. The caller bounds what there is to read.
 func onlyCommit(r io.Reader) (commitObject, error) {
 	var found commitObject
 	seen := false
-	limited := &limitedReader{r: r, left: maxLayerBytes}
-	t := tar.NewReader(limited)
+	t := tar.NewReader(r)
 	for {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
@@ -117,16 +116,14 @@ func onlyCommit(r io.Reader) (commitObject, error) {
 			return commitObject{}, errTwoCommits
 		}
 		seen = true
-		if found, err = readCommit(t, h); err != nil {
+		if found, err = readCommit(t, h, commitPath); err != nil {
 			return commitObject{}, err
 		}
 	}
 	if !seen {
 		return commitObject{}, errNoCommit
 	}
-	// What follows the archive's end counts for the digests.
-	_, err := io.Copy(io.Discard, limited)
-	return found, err
+	return found, nil
 }
 
 func entryName(h *tar.Header) string { return path.Clean("/" + h.Name)[1:] }
@@ -135,9 +132,10 @@ func entryName(h *tar.Header) string { return path.Clean("/" + h.Name)[1:] }
 // not resolve.
 func plainName(name string) bool { return !slices.Contains(strings.Split(name, "/"), "..") }
 
-// readCommit reads a commit object and checks it against its name.
-func readCommit(t *tar.Reader, h *tar.Header) (commitObject, error) {
-	m := commitPath.FindStringSubmatch(entryName(h))
+// readCommit reads a commit object, whose name where must match, and checks it
+// against that name.
+func readCommit(t *tar.Reader, h *tar.Header, where *regexp.Regexp) (commitObject, error) {
+	m := where.FindStringSubmatch(entryName(h))
 	if m == nil || !plainName(h.Name) {
 		return commitObject{}, fmt.Errorf("holds a commit object in an unexpected place: %.200q", h.Name)
 	}

@@ -259,12 +259,19 @@ type Booted struct {
 	// transport and signature prefix removed. It predicts the MCD and never
 	// proves anything.
 	OriginReference Fact[string] `json:"originReference"`
+	// LegacyOriginReference is the same as the MCD before 4.15 reads it: of a
+	// container-image-reference all that follows the first colon. Empty where
+	// OriginReference is not known.
+	LegacyOriginReference string `json:"legacyOriginReference"`
 }
 
 // A MachineConfig holds what the encapsulated MachineConfig asks for.
 type MachineConfig struct {
 	// Name is metadata.name, for show.
 	Name string `json:"name"`
+	// Release is the OpenShift release that the annotation release-image-version
+	// names: "4.16.3". It predicts the MCD and never proves anything.
+	Release string `json:"release"`
 	// OSImageURL is the pull spec of the target, verbatim.
 	OSImageURL string `json:"osImageURL"`
 	// Digest pins the target; empty where osImageURL is a tag.
