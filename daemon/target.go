@@ -98,7 +98,9 @@ func (r *run) ask(ctx context.Context, need verdict.Need) error {
 			r.target.ManifestLayers = verdict.Known(m.Layers)
 		}
 	case verdict.NeedConfig:
-		_, err = r.image.Config(ctx)
+		if _, err = r.image.Config(ctx); err == nil {
+			err = r.image.CheckOS(ctx)
+		}
 	case verdict.NeedInnerCommit:
 		_, err = r.image.InnerCommit(ctx)
 	default:
