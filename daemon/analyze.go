@@ -29,6 +29,12 @@ type Options struct {
 	// MachineConfigFile replaces the node's encapsulated MachineConfig; a path
 	// of the caller, not below the root.
 	MachineConfigFile string
+	// StatusFile is a saved rpm-ostree status --json; a path of the caller, or
+	// "-" for its standard input. It is compared with the sysroot below the
+	// root. Where there is none it speaks for itself, and what a running host
+	// tells is unknown: the root may be another machine's. The verdict is
+	// hypothetical.
+	StatusFile string
 	// Target replaces osImageURL.
 	Target string
 	// AuthFile replaces the host's registry credentials; a path of the caller.
@@ -62,6 +68,8 @@ const (
 	codeMachineConfig = "machineconfig-invalid"
 	codeSysroot       = "sysroot-unreadable"
 	codeTarget        = "target-invalid"
+	codeStatus        = "status-invalid"
+	codeRPMOSTree     = "rpm-ostree-failed"
 	codeInternal      = "internal-error"
 )
 
@@ -74,6 +82,8 @@ type run struct {
 	root   *hostfs.Root
 	booted verdict.Booted
 	target verdict.Target
+	// stranger: nothing but a saved status is known of the host.
+	stranger bool
 	// etc is put before /etc: empty on a booted root, the default
 	// deployment's folder on an unbooted disk.
 	etc      string
@@ -96,12 +106,13 @@ func Analyze(ctx context.Context, opts Options) (*Result, error) {
 		return nil, err
 	}
 	defer root.Close()
-	if !opts.Unbooted {
+	r := &run{opts: opts, root: root}
+	r.stranger = r.strangeRoot()
+	if !opts.Unbooted && !r.stranger {
 		if _, err := root.Stat(cmdlinePath); errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("%s is not there below --root %s: mount the running host's /proc there, or use --unbooted for a disk that is not running", cmdlinePath, opts.Root)
 		}
 	}
-	r := &run{opts: opts, root: root}
 	res := &Result{}
 	res.Verdict, res.Transfer = r.analyze(ctx)
 	res.Booted, res.Target, res.Policy = r.booted, r.target, r.policy()
@@ -121,7 +132,7 @@ func (r *run) analyze(ctx context.Context) (v verdict.Verdict, transfer osimage.
 		}
 	}()
 	defer r.close()
-	r.gatherHost()
+	r.gatherHost(ctx)
 	r.gatherMachineConfig()
 	r.openTarget(ctx)
 	return r.decide(ctx), osimage.Transfer{}
@@ -160,9 +171,11 @@ func faultyFunction() string {
 	}
 }
 
+// policy asks for every fact where a status speaks for itself: it cannot make a
+// skip, so that what could make one would be nothing.
 func (r *run) policy() verdict.Policy {
 	return verdict.Policy{
-		SkipChecks: r.opts.SkipChecks, Full: r.opts.Full, Unbooted: r.opts.Unbooted,
+		SkipChecks: r.opts.SkipChecks, Full: r.opts.Full || r.stranger, Unbooted: r.opts.Unbooted, SavedStatus: r.opts.StatusFile != "",
 		OtherTarget: r.opts.Target != "" || r.opts.MachineConfigFile != "" && !r.opts.Unbooted,
 	}
 }
@@ -252,6 +265,9 @@ func (r *run) readMachineConfig() (verdict.MachineConfig, string, error) {
 		if r.opts.Target != "" && errors.Is(err, fs.ErrNotExist) {
 			// Only the content is asked about: nothing else is wanted.
 			return verdict.MachineConfig{KernelType: "default"}, source, nil
+		}
+		if errors.Is(err, fs.ErrNotExist) && r.stranger {
+			return mc, source, fmt.Errorf("%w: name the node's MachineConfig with --machineconfig", err)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			return mc, source, fmt.Errorf("%w: the node has no encapsulated MachineConfig, so it has joined already or was not made by a machine-config-server; name one with --machineconfig", err)

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,8 +27,18 @@ const (
 const maxSmallFile = 64 << 10
 
 // gatherHost reads everything that the host tells, which costs next to
-// nothing: the sysroot first, then what only a running host has.
-func (r *run) gatherHost() {
+// nothing: the sysroot first, then what only a running host has, then the
+// second source.
+func (r *run) gatherHost(ctx context.Context) {
+	if r.stranger {
+		r.booted = strangeHost()
+	} else {
+		r.gatherRoot()
+	}
+	r.gatherStatus(ctx)
+}
+
+func (r *run) gatherRoot() {
 	r.booted = unknownHost("the sysroot could not be read")
 	if err := r.gatherSysroot(); err != nil {
 		r.booted = unknownHost(err.Error())
