@@ -160,7 +160,11 @@ func (img *Image) layerParts(ctx context.Context, src types.ImageSource, info ty
 	h.attempt = func(n int64, request func(context.Context) error) error {
 		// A server without ranges begins to send all of the blob.
 		return img.fetch(ctx, "reading a layer", max(n, maxHead), func(ctx context.Context) error {
-			return img.layerError(ctx, "a layer", request(ctx))
+			err := request(ctx)
+			if _, ok := errors.AsType[*transferError](err); !ok {
+				return err // of asking, not of the bytes
+			}
+			return img.layerError(ctx, "a layer", err)
 		})
 	}
 	return h, func() { h.Close(); stop() }

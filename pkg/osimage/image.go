@@ -35,6 +35,8 @@ type Image struct {
 	manifest step[Manifest]
 	config   step[ImageConfig]
 	commit   step[verdict.InnerCommit]
+	// extensions are the packages on offer.
+	extensions step[[]verdict.Package]
 }
 
 // step is a part of the image that is fetched once.

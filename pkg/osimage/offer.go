@@ -1,0 +1,360 @@
+package osimage
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/oneboot/oneboot/pkg/verdict"
+)
+
+// Where an image keeps what it offers.
+const (
+	// extensionsDir is the repository of an extensions image.
+	extensionsDir = "usr/share/rpm-ostree/extensions"
+	// extensionsList names the packages in that repository.
+	extensionsList = "usr/share/rpm-ostree/extensions.json"
+	// legacyExtensionsDir is the repository of a machine-os-content image.
+	legacyExtensionsDir = "extensions"
+	repomd              = "repodata/repomd.xml"
+)
+
+const (
+	maxOfferFile = 4 << 20
+	// maxOfferBytes bounds all files of one layer that are kept.
+	maxOfferBytes = 8 << 20
+	// maxPackages bounds packages, and the entries of an image that matter.
+	maxPackages = 20_000
+)
+
+const (
+	whiteout       = ".wh."
+	opaqueWhiteout = ".wh..wh..opq"
+)
+
+var errNoExtensions = errors.New("offers no extensions: neither " + extensionsDir + " nor /" + legacyExtensionsDir + " nor RPM files at its root")
+
+// A layerOffer is what one layer says about the packages on offer.
+type layerOffer struct {
+	files map[string][]byte
+	rpms  map[string]verdict.Package
+	// faults are files that matter and cannot be believed.
+	faults map[string]error
+	// removed are paths that the layer takes away, opaque are folders of
+	// which it hides all that layers below have put there.
+	removed, opaque map[string]bool
+
+	bytes int
+}
+
+func newLayerOffer() layerOffer {
+	return layerOffer{
+		files: map[string][]byte{}, rpms: map[string]verdict.Package{}, faults: map[string]error{},
+		removed: map[string]bool{}, opaque: map[string]bool{},
+	}
+}
+
+// has reports whether there is a file of this name, good or not.
+func (l *layerOffer) has(name string) bool {
+	_, file := l.files[name]
+	_, rpm := l.rpms[name]
+	_, fault := l.faults[name]
+	return file || rpm || fault
+}
+
+// full reports that a layer has more entries that matter than any image has.
+func (l *layerOffer) full() bool {
+	return len(l.files)+len(l.rpms)+len(l.faults)+len(l.removed)+len(l.opaque) > maxPackages
+}
+
+// An offer is what the layers read so far, the last one first, say together.
+type offer struct{ layerOffer }
+
+func newOffer() *offer { return &offer{newLayerOffer()} }
+
+// settled reports whether a layer above decides about a path.
+func (o *offer) settled(name string) bool {
+	if o.has(name) || o.removed[name] {
+		return true
+	}
+	for dir := name; dir != ""; {
+		dir = parent(dir)
+		if o.removed[dir] || o.opaque[dir] {
+			return true
+		}
+	}
+	return false
+}
+
+// put adds what the layer beneath says.
+func (o *offer) put(l layerOffer) error {
+	maps.Copy(o.files, l.files)
+	maps.Copy(o.rpms, l.rpms)
+	maps.Copy(o.faults, l.faults)
+	maps.Copy(o.removed, l.removed)
+	maps.Copy(o.opaque, l.opaque)
+	if o.full() {
+		return errTooManyEntries
+	}
+	return nil
+}
+
+var errTooManyEntries = fmt.Errorf("more than %d entries in extensions folders", maxPackages)
+
+// packages answers, if the layers so far can; nil says that the layer beneath
+// must be read. last says that there is none.
+func (o *offer) packages(last bool) ([]verdict.Package, error) {
+	modern, legacy := o.has(extensionsDir+"/"+repomd), o.has(legacyExtensionsDir+"/"+repomd)
+	list := o.has(extensionsList)
+	switch {
+	case legacy && (modern || list):
+		return nil, fmt.Errorf("two sets of extensions, in %s and in %s", extensionsDir, legacyExtensionsDir)
+	case modern:
+		return o.repository(extensionsDir, last)
+	case list:
+		b, err := o.file(extensionsList)
+		if err != nil {
+			return nil, err
+		}
+		packages, err := parseExtensionsList(b)
+		return answer(extensionsList, packages, err)
+	case legacy:
+		return o.repository(legacyExtensionsDir, last)
+	case !last:
+		return nil, nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.faults)) {
+		return nil, fmt.Errorf("%s: %w", name, o.faults[name])
+	}
+	if len(o.rpms) == 0 {
+		return nil, errNoExtensions
+	}
+	return answer("", slices.Collect(maps.Values(o.rpms)), nil)
+}
+
+// repository reads a repository's metadata.
+func (o *offer) repository(dir string, last bool) ([]verdict.Package, error) {
+	b, err := o.file(dir + "/" + repomd)
+	if err != nil {
+		return nil, err
+	}
+	primary, err := parseRepomd(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s/%s: %w", dir, repomd, err)
+	}
+	name := dir + "/" + primary.name
+	if !o.has(name) && !last {
+		return nil, nil
+	}
+	if b, err = o.file(name); err != nil {
+		return nil, err
+	}
+	packages, err := primary.parse(b)
+	return answer(name, packages, err)
+}
+
+// file returns a file that a layer has.
+func (o *offer) file(name string) ([]byte, error) {
+	if err := o.faults[name]; err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	b, ok := o.files[name]
+	if !ok {
+		return nil, fmt.Errorf("%s: no such file in the image", name)
+	}
+	return b, nil
+}
+
+// answer sorts packages; a package may be in a repository twice.
+func answer(name string, packages []verdict.Package, err error) ([]verdict.Package, error) {
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	slices.SortFunc(packages, func(a, b verdict.Package) int {
+		if c := strings.Compare(a.Name, b.Name); c != 0 {
+			return c
+		}
+		return strings.Compare(a.EVRA, b.EVRA)
+	})
+	if packages = slices.Compact(packages); packages == nil {
+		packages = []verdict.Package{}
+	}
+	return packages, nil
+}
+
+// scanOffer reads a layer's archive to its end. Names that are settled are
+// passed over.
+func scanOffer(r io.Reader, settled func(string) bool) (layerOffer, error) {
+	l := newLayerOffer()
+	t := tar.NewReader(r)
+	for {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return layerOffer{}, err
+		}
+		if err := l.add(t, h, settled); err != nil {
+			return layerOffer{}, err
+		}
+		if l.full() {
+			return layerOffer{}, errTooManyEntries
+		}
+	}
+	return l, l.consistent()
+}
+
+// consistent refuses a layer that takes away what it holds: which of the two
+// is meant depends on who unpacks it. An opaque folder is no such case, since
+// it hides what is beneath only.
+func (l *layerOffer) consistent() error {
+	own := offer{layerOffer{removed: l.removed}}
+	for _, names := range [][]string{slices.Collect(maps.Keys(l.files)), slices.Collect(maps.Keys(l.rpms)), slices.Collect(maps.Keys(l.faults))} {
+		for _, name := range names {
+			if own.settled(name) {
+				return fmt.Errorf("%s is both there and taken away", name)
+			}
+		}
+	}
+	return nil
+}
+
+// add takes note of an entry, if it matters.
+func (l *layerOffer) add(t *tar.Reader, h *tar.Header, settled func(string) bool) error {
+	name := entryName(h)
+	if dir, base := parent(name), path.Base(name); strings.HasPrefix(base, whiteout) {
+		switch hides := path.Join(dir, strings.TrimPrefix(base, whiteout)); {
+		case base == opaqueWhiteout && concerns(dir):
+			l.opaque[dir] = true
+		case base != opaqueWhiteout && concerns(hides):
+			l.removed[hides] = true
+		}
+		return nil
+	}
+	if onTheWay(name) {
+		if h.Typeflag != tar.TypeDir && !settled(name) {
+			return fmt.Errorf("/%.200s is not a folder", name)
+		}
+		return nil
+	}
+	kind := kindOf(name)
+	if settled(name) {
+		return nil
+	}
+	if kind == otherFile {
+		l.addOther(name, h)
+		return nil
+	}
+	switch {
+	case l.has(name):
+		return fmt.Errorf("%.200s is there twice", name)
+	case !plainName(h.Name):
+		l.faults[name] = fmt.Errorf("is named %.200q", h.Name)
+	case h.Typeflag != tar.TypeReg:
+		l.faults[name] = errors.New("is not a regular file")
+	case kind == rpmFile:
+		return l.addRPM(name, t)
+	default:
+		return l.addFile(name, t)
+	}
+	return nil
+}
+
+// addOther takes note of what may stand in for a folder of RPM files.
+func (l *layerOffer) addOther(name string, h *tar.Header) {
+	if !strings.HasPrefix(name, legacyExtensionsDir+"/") || h.Typeflag == tar.TypeDir {
+		return
+	}
+	if h.Typeflag != tar.TypeReg {
+		l.faults[name] = errors.New("is neither a file nor a folder")
+	}
+	l.opaque[name] = true
+}
+
+func (l *layerOffer) addRPM(name string, t *tar.Reader) error {
+	p, err := readRPM(t)
+	if err != nil {
+		if _, ok := errors.AsType[*rpmError](err); !ok {
+			return err // of the layer
+		}
+		l.faults[name] = err
+		return nil
+	}
+	l.rpms[name] = p
+	return nil
+}
+
+func (l *layerOffer) addFile(name string, t *tar.Reader) error {
+	b, err := io.ReadAll(io.LimitReader(t, maxOfferFile+1))
+	if err != nil {
+		return err
+	}
+	if l.bytes += len(b); len(b) > maxOfferFile || l.bytes > maxOfferBytes {
+		l.bytes -= len(b)
+		l.faults[name] = fmt.Errorf("is over the limit of %d bytes, or with other such files over %d", maxOfferFile, maxOfferBytes)
+		return nil
+	}
+	l.files[name] = b
+	return nil
+}
+
+type fileKind int
+
+const (
+	otherFile fileKind = iota
+	metadataFile
+	rpmFile
+)
+
+// kindOf says what a file may tell about packages on offer.
+func kindOf(name string) fileKind {
+	if name == extensionsList {
+		return metadataFile
+	}
+	isRPM := strings.HasSuffix(name, ".rpm") && !strings.HasSuffix(name, ".src.rpm")
+	if isRPM && !strings.Contains(name, "/") {
+		return rpmFile
+	}
+	for _, dir := range []string{extensionsDir, legacyExtensionsDir} {
+		rest, ok := strings.CutPrefix(name, dir+"/")
+		switch {
+		case !ok:
+		case rest == repomd, primaryName.MatchString(rest):
+			return metadataFile
+		case isRPM && dir == legacyExtensionsDir:
+			return rpmFile
+		}
+	}
+	return otherFile
+}
+
+// onTheWay reports whether a path must be a folder for the others to be where
+// they seem to be: it is one of the extensions folders or above or in one.
+func onTheWay(name string) bool {
+	for _, dir := range []string{extensionsDir + "/repodata", legacyExtensionsDir + "/repodata"} {
+		if name == "" || name == dir || strings.HasPrefix(dir, name+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// concerns reports whether hiding a path may hide something that matters.
+func concerns(name string) bool {
+	return onTheWay(name) || kindOf(name) != otherFile ||
+		strings.HasPrefix(name, extensionsDir+"/") || strings.HasPrefix(name, legacyExtensionsDir+"/")
+}
+
+// parent is the folder of a name; empty for the root.
+func parent(name string) string {
+	if i := strings.LastIndexByte(name, '/'); i >= 0 {
+		return name[:i]
+	}
+	return ""
+}
