@@ -54,6 +54,8 @@ deps: deps-go
 	command -v chattr >/dev/null || need="$$need e2fsprogs"; \
 	command -v skopeo >/dev/null || need="$$need skopeo"; \
 	command -v strace >/dev/null || need="$$need strace"; \
+	command -v rpmbuild >/dev/null || need="$$need rpm"; \
+	command -v createrepo_c >/dev/null || need="$$need createrepo-c"; \
 	command -v gcc >/dev/null || need="$$need gcc libc6-dev"; \
 	command -v pkg-config >/dev/null || need="$$need pkg-config"; \
 	pkg-config --exists ostree-1 2>/dev/null || need="$$need libostree-dev"; \
