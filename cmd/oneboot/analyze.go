@@ -29,12 +29,18 @@ func newAnalyze() *cobra.Command {
 Nothing is changed. Every host fact, credential, policy and mirror is read below
 --root; files named by flags are the caller's.
 
+A saved rpm-ostree status --json is compared with the sysroot below --root. Where
+there is no sysroot, the status decides what it can, which is never a skip, and
+what only the running host can tell is unknown; name the node's MachineConfig
+with --machineconfig and an empty folder with --root.
+
 Exit status: 0 a verdict was reached, 1 none could be written, 2 wrong usage.
 With --exit-code: 0 skip, 10 proceed because something differs, 11 proceed
 because something is unknown.`,
 		Example: `  oneboot analyze
   oneboot analyze --root /rootfs -o json
   oneboot analyze --unbooted --root /mnt --target quay.io/example/os@sha256:...
+  oneboot analyze --root empty --status-json status.json --machineconfig mc.yaml
   oneboot analyze --capture oneboot-capture.tar.gz`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -43,6 +49,9 @@ because something is unknown.`,
 			}
 			if opts.Timeout <= 0 {
 				return fmt.Errorf("--timeout: %s is not a time to wait", opts.Timeout)
+			}
+			if opts.Unbooted && opts.StatusFile != "" {
+				return fmt.Errorf("--status-json cannot be used with --unbooted: rpm-ostree says nothing of a disk that is not running")
 			}
 			v, err := verdictOf(cmd, opts, skip, replay)
 			if err != nil {
@@ -60,6 +69,7 @@ because something is unknown.`,
 	f := cmd.Flags()
 	addHostFlags(cmd, &opts, 30*time.Second)
 	addTargetFlags(cmd, &opts, &skip)
+	f.StringVar(&opts.StatusFile, "status-json", "", "compare with this `FILE`, saved from rpm-ostree status --json (- is stdin); the answer is hypothetical")
 	f.StringVar(&replay, "capture", "", "decide again on what `FILE` holds, which oneboot collect wrote; nothing else is read")
 	f.BoolVar(&exitWith, "exit-code", false, "exit with 0 for skip, 10 or 11 for proceed")
 	addOutputFlag(cmd, &output)

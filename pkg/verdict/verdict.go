@@ -222,8 +222,9 @@ type Verdict struct {
 	Warnings []string `json:"warnings"`
 	Errors   []Error  `json:"errors"`
 
-	// Needs lists the facts that could still make it a skip, cheapest first;
-	// empty once the answer is final. Not part of the document.
+	// Needs lists the facts that could still make it a skip, cheapest first,
+	// or the prediction of a skip exact. Empty once both are final. Not part
+	// of the document.
 	Needs []Need `json:"-"`
 }
 
@@ -317,6 +318,7 @@ func Decide(b Booted, t Target, p Policy) Verdict {
 		v.Needs = needs
 	}
 	v.Action, v.Conclusive, v.Reason = conclude(v.Checks)
+	v.Needs = append(v.Needs, predictionNeeds(b, t, v, p)...)
 	return v
 }
 
