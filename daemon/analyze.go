@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -225,7 +226,9 @@ func (r *run) close() {
 }
 
 func (r *run) fail(code, source string, err error) {
-	r.errors = append(r.errors, verdict.Error{Code: code, Message: err.Error(), Source: source})
+	if e := (verdict.Error{Code: code, Message: err.Error(), Source: source}); !slices.Contains(r.errors, e) {
+		r.errors = append(r.errors, e)
+	}
 }
 
 // gatherMachineConfig reads what the node is to become.

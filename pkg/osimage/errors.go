@@ -121,6 +121,8 @@ func classify(ctx context.Context, err error) Code {
 		return RegistriesConfInvalid
 	case strings.Contains(text, " is blocked in "):
 		return RegistryBlocked
+	case strings.HasPrefix(text, rewritingReference):
+		return RegistriesConfInvalid
 	case badClientCert.MatchString(text):
 		return CertsInvalid
 	case strings.Contains(text, "exceeded maximum allowed size"):
@@ -159,6 +161,11 @@ func statusCode(status int) Code {
 		return RegistryServerError
 	}
 }
+
+// rewritingReference begins the library's error about a location in
+// registries.conf that no image can have. It ends the search, whatever other
+// mirrors there are.
+const rewritingReference = "rewriting reference: "
 
 // mirrorsFailed begins the library's error where it tried mirrors.
 const mirrorsFailed = "(Mirrors also failed: "

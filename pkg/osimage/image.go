@@ -159,6 +159,8 @@ func (img *Image) try(ctx context.Context, doing string, size int64, f func(cont
 	case code == Timeout && img.throttled(err):
 		code = RegistryThrottled
 		message += " (the registry asks to slow down)"
+	case code == RegistriesConfInvalid && strings.HasPrefix(err.Error(), rewritingReference):
+		message += img.badLocations()
 	case code == AuthUnreadable && len(img.cfg.badAuth) > 0:
 		message += fmt.Sprintf(" (not base64: %s)", strings.Join(img.cfg.badAuth[:min(len(img.cfg.badAuth), 5)], ", "))
 	case code == RegistryUnauthorized && img.cfg.helpers:

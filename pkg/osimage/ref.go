@@ -10,6 +10,7 @@ import (
 	"go.podman.io/image/v5/docker/reference"
 	ociarchive "go.podman.io/image/v5/oci/archive"
 	ocilayout "go.podman.io/image/v5/oci/layout"
+	"go.podman.io/image/v5/pkg/sysregistriesv2"
 	"go.podman.io/image/v5/types"
 
 	"github.com/oneboot/oneboot/pkg/verdict"
@@ -44,6 +45,9 @@ func parseReference(ref string) (types.ImageReference, error) {
 
 func parseDocker(name string) (types.ImageReference, error) {
 	host, _, found := strings.Cut(name, "/")
+	if strings.HasPrefix(host, "[") {
+		return nil, errNoIPv6
+	}
 	if !found || host != "localhost" && !strings.ContainsAny(host, ".:") {
 		return nil, errors.New("short name: write the registry's host name in front")
 	}
@@ -54,6 +58,29 @@ func parseDocker(name string) (types.ImageReference, error) {
 		return nil, errors.New("unknown transport; oneboot knows docker://, oci:, oci-archive: and dir")
 	}
 	return docker.ParseReference("//" + name)
+}
+
+// errNoIPv6 is for registries named by an IPv6 address, which have no place in
+// the references of containers/image (docker/reference/regexp.go).
+var errNoIPv6 = errors.New("the registry is named by an IPv6 address, which podman, skopeo and rpm-ostree do not take either: give it a host name")
+
+// badLocations names the locations in registries.conf that make no reference.
+func (img *Image) badLocations() string {
+	reg, err := sysregistriesv2.FindRegistry(img.sys, img.ref.DockerReference().Name())
+	if err != nil || reg == nil {
+		return ""
+	}
+	var text strings.Builder
+	for _, place := range append(reg.Mirrors, reg.Endpoint) {
+		if _, err := reference.ParseNormalizedNamed(place.Location + "/x"); err == nil {
+			continue
+		}
+		fmt.Fprintf(&text, "; location %.200q", place.Location)
+		if strings.HasPrefix(place.Location, "[") {
+			text.WriteString(": " + errNoIPv6.Error())
+		}
+	}
+	return text.String()
 }
 
 // displayName is the reference as it may stand in messages.
