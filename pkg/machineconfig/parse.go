@@ -87,7 +87,7 @@ func decode(n *node) (verdict.MachineConfig, error) {
 		return verdict.MachineConfig{}, err
 	}
 	mc.Name = meta.text("name")
-	if err := decodeLayering(&meta, &mc); err != nil {
+	if err := decodeAnnotations(&meta, &mc); err != nil {
 		return verdict.MachineConfig{}, err
 	}
 	digest, err := ParseOSImageURL(mc.OSImageURL)
@@ -153,14 +153,15 @@ func decodeSpec(spec *fields) (verdict.MachineConfig, error) {
 	return mc, nil
 }
 
-// decodeLayering notes the annotations of on-cluster layering: as marks only
-// where the layered image that they name is not the one that osImageURL asks
-// for.
-func decodeLayering(meta *fields, mc *verdict.MachineConfig) error {
+// decodeAnnotations notes the release and the annotations of on-cluster
+// layering: as marks only where the layered image that they name is not the one
+// that osImageURL asks for.
+func decodeAnnotations(meta *fields, mc *verdict.MachineConfig) error {
 	annotations := meta.object("annotations")
 	original := annotations.text(originalOSImageURLAnnotation)
 	layered := annotations.text(layeredOSImageURLAnnotation)
 	preBuilt := annotations.text(preBuiltImageAnnotation)
+	mc.Release = annotations.text(releaseImageVersionAnnotation)
 	if err := errors.Join(meta.err, annotations.err); err != nil {
 		return err
 	}

@@ -61,4 +61,7 @@ const (
 	// (pkg/controller/build/constants/constants.go): an image built before the
 	// cluster was; the server makes it the node's currentImage.
 	preBuiltImageAnnotation = "machineconfiguration.openshift.io/pre-built-image"
+	// releaseImageVersionAnnotation is ReleaseImageVersionAnnotationKey
+	// (pkg/controller/common/constants.go): on every rendered MachineConfig.
+	releaseImageVersionAnnotation = "machineconfiguration.openshift.io/release-image-version"
 )

@@ -59,6 +59,7 @@ func (s *Sysroot) Facts(b *Booted) Facts {
 	f.Booted.NodePayload = fact(&r, r.nodePayload)
 	f.Booted.BootEntryOptions = fact(&r, r.options)
 	f.Booted.OriginReference = fact(&r, r.originReference)
+	f.Booted.LegacyOriginReference = r.legacyOriginReference(f.Booted.OriginReference)
 	r.packages(&f.Booted)
 	f.Booted.Blobs = r.blobs()
 	return r.facts
@@ -236,6 +237,17 @@ func (r *factReader) originReference() (string, error) {
 		return "", nil
 	}
 	return spec, nil
+}
+
+// legacyOriginReference follows the same function before 4.15, which took no
+// reference apart.
+func (r *factReader) legacyOriginReference(today verdict.Fact[string]) string {
+	spec, ok := today.Get()
+	if !ok || r.origin.ContainerImageReference == "" {
+		return spec
+	}
+	_, spec, _ = strings.Cut(r.origin.ContainerImageReference, ":")
+	return spec
 }
 
 // blobs are for the cost only, so refs that are none of ostree-ext's are

@@ -153,14 +153,14 @@ func TestNodePayloadAndKernels(t *testing.T) {
 
 func TestOriginReference(t *testing.T) {
 	const spec = "quay.io/openshift/os@sha256:0123"
-	tests := []struct{ name, origin, want string }{
-		{"refspec", "refspec=x\n", ""},
-		{"pivot", "refspec=x\ncustom-url=pivot://" + spec + "\n", spec},
-		{"another custom url", "refspec=x\ncustom-url=https://" + spec + "\n", ""},
-		{"container", "container-image-reference=ostree-unverified-registry:" + spec + "\n", spec},
-		{"container beats pivot", "container-image-reference=ostree-image-signed:docker://" + spec + "\ncustom-url=pivot://other\n", spec},
-		{"archive", "container-image-reference=ostree-image-signed:oci-archive:/rhcos.ociarchive\n", "/rhcos.ociarchive"},
-		{"nonsense", "container-image-reference=" + spec + "\n", "!"},
+	tests := []struct{ name, origin, want, legacy string }{
+		{"refspec", "refspec=x\n", "", ""},
+		{"pivot", "refspec=x\ncustom-url=pivot://" + spec + "\n", spec, spec},
+		{"another custom url", "refspec=x\ncustom-url=https://" + spec + "\n", "", ""},
+		{"container", "container-image-reference=ostree-unverified-registry:" + spec + "\n", spec, spec},
+		{"container beats pivot", "container-image-reference=ostree-image-signed:docker://" + spec + "\ncustom-url=pivot://other\n", spec, "docker://" + spec},
+		{"archive", "container-image-reference=ostree-image-signed:oci-archive:/rhcos.ociarchive\n", "/rhcos.ociarchive", "oci-archive:/rhcos.ociarchive"},
+		{"nonsense", "container-image-reference=" + spec + "\n", "!", ""},
 	}
 	s := newSystem(t)
 	s.deployTest()
@@ -175,6 +175,9 @@ func TestOriginReference(t *testing.T) {
 			}
 			if got := known(t, "origin reference", f.Booted.OriginReference); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			if got := f.Booted.LegacyOriginReference; got != tt.legacy {
+				t.Errorf("before 4.15: got %q, want %q", got, tt.legacy)
 			}
 		})
 	}

@@ -97,53 +97,6 @@ func TestKernelArgumentsCheck(t *testing.T) {
 	}
 }
 
-func TestPredictMCO(t *testing.T) {
-	const url, digest = "quay.io/os@sha256:aaaa", verdict.Digest("sha256:aaaa")
-	host := func() verdict.Booted {
-		return verdict.Booted{OriginReference: verdict.Known(url), ForceFile: verdict.Known(false),
-			FIPS: verdict.Known(false), BootEntryOptions: verdict.Known("rw nosmt a=1"),
-			Identity: verdict.Identity{ManifestDigest: verdict.Known(digest)}}
-	}
-	tests := []struct {
-		name string
-		edit func(*verdict.Booted, *verdict.MachineConfig)
-		want string // the codes
-		skip bool
-	}{
-		{"nothing differs", func(*verdict.Booted, *verdict.MachineConfig) {}, "", true},
-		{"another repository", func(b *verdict.Booted, _ *verdict.MachineConfig) {
-			b.OriginReference = verdict.Known("mirror/os@sha256:aaaa")
-		}, "os-image-url", false},
-		{"no origin", func(b *verdict.Booted, _ *verdict.MachineConfig) {
-			b.OriginReference = verdict.Unknown[string]("no such file")
-		}, "os-image-url-unknown", false},
-		{"arguments in order", func(_ *verdict.Booted, mc *verdict.MachineConfig) { mc.KernelArguments = []string{"nosmt", "a=1"} }, "kernel-arguments-not-read", true},
-		{"arguments in another order", func(_ *verdict.Booted, mc *verdict.MachineConfig) { mc.KernelArguments = []string{"a=1", "nosmt"} }, "kernel-arguments-not-read kernel-arguments", false},
-		{"two in one entry", func(_ *verdict.Booted, mc *verdict.MachineConfig) { mc.KernelArguments = []string{"nosmt a=1"} }, "kernel-arguments-not-read kernel-arguments", false},
-		{"extension", func(_ *verdict.Booted, mc *verdict.MachineConfig) { mc.Extensions = []string{"usbguard"} }, "extensions", false},
-		{"kernel type", func(_ *verdict.Booted, mc *verdict.MachineConfig) { mc.KernelType = "realtime" }, "kernel-type", false},
-		{"fips on both", func(b *verdict.Booted, mc *verdict.MachineConfig) { b.FIPS, mc.FIPS = verdict.Known(true), true }, "fips-not-read", true},
-		{"fips off here", func(_ *verdict.Booted, mc *verdict.MachineConfig) { mc.FIPS = true }, "fips", false},
-		{"perhaps a manifest list", func(_ *verdict.Booted, mc *verdict.MachineConfig) { mc.Digest = "sha256:bbbb" }, "skopeo-gate-unknown", false},
-		{"layered image that is the wanted one", func(_ *verdict.Booted, mc *verdict.MachineConfig) { mc.LayeredImage = url }, "on-cluster-layering", false},
-		{"forced", func(b *verdict.Booted, _ *verdict.MachineConfig) { b.ForceFile = verdict.Known(true) }, "force-file", false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			b, mc := host(), verdict.MachineConfig{OSImageURL: url, Digest: digest, KernelType: "default"}
-			tt.edit(&b, &mc)
-			got := verdict.Decide(b, verdict.Target{MachineConfig: verdict.Known(mc)}, verdict.Policy{}).MCO
-			var codes []string
-			for _, r := range got.Why {
-				codes = append(codes, r.Code)
-			}
-			if s := strings.Join(codes, " "); s != tt.want || got.WouldSkip != tt.skip {
-				t.Errorf("got %v because of %q, want %v, %q", got.WouldSkip, s, tt.skip, tt.want)
-			}
-		})
-	}
-}
-
 // Whatever the lines hold, parsing ends and no word is made up.
 func FuzzKernelArguments(f *testing.F) {
 	for _, s := range []string{"", "a=1 b", `a="b c" -- d`, `"a=b`, "=\"=", "a\xa0b"} {
