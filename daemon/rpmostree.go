@@ -35,7 +35,7 @@ const stdinName = "-"
 
 // A stranger is a root of which only --status-json says that it has to do with
 // the node.
-const stranger = "there is no ostree repository below --root, so it may be another machine than the one whose status was saved"
+const stranger = "no ostree repository is below --root, so it may be another machine"
 
 // strangeRoot reports whether a saved status must speak for itself, since there
 // is no sysroot to compare it with.
@@ -100,6 +100,10 @@ func (r *run) savedStatus(ctx context.Context) {
 		status, err = rpmostree.Parse(raw)
 	}
 	if err != nil {
+		if source == stdinName {
+			source = "standard input"
+		}
+		err = fmt.Errorf("reading %s: %w", source, err)
 		r.fail(codeStatus, source, err)
 		if d, ok := r.booted.Deployment.Get(); ok {
 			d.Unseen = strings.TrimPrefix(d.Unseen+"; what rpm-ostree says: "+err.Error(), "; ")
@@ -128,12 +132,9 @@ func readCallerStatus(ctx context.Context, name string) ([]byte, error) {
 	}()
 	select {
 	case a := <-done:
-		if a.err != nil {
-			return nil, fmt.Errorf("reading rpm-ostree status: %w", a.err)
-		}
-		return a.raw, nil
+		return a.raw, a.err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("reading rpm-ostree status: it did not end: %w", ctx.Err())
+		return nil, fmt.Errorf("it did not end: %w", ctx.Err())
 	}
 }
 

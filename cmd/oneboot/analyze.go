@@ -30,9 +30,9 @@ Nothing is changed. Every host fact, credential, policy and mirror is read below
 --root; files named by flags are the caller's.
 
 A saved rpm-ostree status --json is compared with the sysroot below --root. Where
-there is no sysroot, the status decides what it can, which is never a skip, and
-what only the running host can tell is unknown; name the node's MachineConfig
-with --machineconfig and an empty folder with --root.
+there is none, as on most desks, the status decides what it can, which is never
+a skip, and what only the running host can tell is unknown; name the node's
+MachineConfig with --machineconfig. Registries are asked as --root says.
 
 Exit status: 0 a verdict was reached, 1 none could be written, 2 wrong usage.
 With --exit-code: 0 skip, 10 proceed because something differs, 11 proceed
@@ -40,7 +40,7 @@ because something is unknown.`,
 		Example: `  oneboot analyze
   oneboot analyze --root /rootfs -o json
   oneboot analyze --unbooted --root /mnt --target quay.io/example/os@sha256:...
-  oneboot analyze --root empty --status-json status.json --machineconfig mc.yaml
+  oneboot analyze --status-json status.json --machineconfig mc.yaml
   oneboot analyze --capture oneboot-capture.tar.gz`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

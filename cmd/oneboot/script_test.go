@@ -47,6 +47,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"status": scriptStatus, "node": scriptNode, "normal": scriptNormal, "columns": scriptColumns,
+			"disagree": scriptDisagree,
 		},
 	})
 }
@@ -112,8 +113,19 @@ func scriptNormal(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text), 0o644))
 }
 
-// scriptNode is "node KIND DIR": it makes the root of a booted node in DIR and
-// sets $IMAGE to the pull spec that its MachineConfig wants. The kinds:
+// scriptDisagree is "disagree FROM TO": it copies an rpm-ostree status with a
+// package more.
+func scriptDisagree(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: disagree FROM TO")
+	}
+	text := strings.Replace(ts.ReadFile(args[0]), `"requested-packages": []`, `"requested-packages": ["vim"]`, 1)
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text), 0o644))
+}
+
+// scriptNode is "node KIND DIR": it makes the root of a booted node in DIR,
+// puts what rpm-ostree says of it into DIR.status.json and sets $IMAGE to the
+// pull spec that its MachineConfig wants. The kinds:
 //
 //	skip       runs the very image that it wants
 //	kargs      the same, but it wants a kernel argument more
@@ -200,6 +212,13 @@ func makeNode(kind, dir string) (image string, err error) {
 	}
 	mc.OSImageURL = "quay.io/openshift-release-dev/ocp-v4.0-art-dev@" + digest
 	if err := root.Boot(d, sysroot.BootOptions{MachineConfig: &mc}); err != nil {
+		return "", err
+	}
+	status, err := d.Status(nil)
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(dir+".status.json", []byte(status), 0o644); err != nil {
 		return "", err
 	}
 	if kind == "fips" {
