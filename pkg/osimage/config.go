@@ -40,6 +40,8 @@ type ConfigOptions struct {
 // A Config is the host's registry configuration, read once. Close it when the
 // images opened with it are closed.
 type Config struct {
+	// root is asked later only for the signatures of an image.
+	root *hostfs.Root
 	// dir is a private directory with copies of the configuration, in the
 	// same layout, for the library to read.
 	dir    string
@@ -59,8 +61,9 @@ type Config struct {
 
 // LoadConfig reads the registry configuration below root: registries.conf,
 // registries.conf.d, registries.d, policy.json and certs.d below
-// /etc/containers, /etc/docker/certs.d, auth files (see loadAuth for their
-// order), the system's CA bundle and the proxy's settings. The files are
+// /etc/containers, the keys that policy.json names, /etc/docker/certs.d, auth
+// files (see loadAuth for their order), the system's CA bundle and the proxy's
+// settings. The root must stay open until the Config is closed. The files are
 // copied to a private temporary directory, credentials and keys to memory
 // only. A file that is missing counts as the library counts it; one that
 // cannot be read or parsed is an [*Error] that names it, never "no mirrors"
@@ -71,7 +74,7 @@ func LoadConfig(root *hostfs.Root, opts ConfigOptions) (*Config, error) {
 	if err != nil {
 		return nil, fail(RegistriesConfInvalid, "temporary directory", fmt.Errorf("making a private copy of the registry configuration: %w", err))
 	}
-	c := &Config{dir: dir, prefix: strings.TrimSuffix(path.Clean("/"+opts.Prefix), "/"), retry: opts.Retry}
+	c := &Config{root: root, dir: dir, prefix: strings.TrimSuffix(path.Clean("/"+opts.Prefix), "/"), retry: opts.Retry}
 	for _, load := range []func(*hostfs.Root) error{
 		c.loadCAs, c.stageRegistries, c.stageCerts, c.loadProxy, c.loadPolicy,
 		func(root *hostfs.Root) error { return c.loadAuth(root, opts.AuthFile) },
@@ -165,6 +168,9 @@ func (c *Config) varPath(name string) string {
 
 // clean turns the copies' paths in a message into those below the root.
 func (c *Config) clean(message string) string {
+	for _, dir := range []string{c.dir + keysDir, c.dir + lookasideDir} {
+		message = strings.ReplaceAll(message, dir, "")
+	}
 	return redact(strings.ReplaceAll(message, c.dir, c.prefix))
 }
 

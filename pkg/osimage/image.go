@@ -35,6 +35,7 @@ type Image struct {
 	manifest step[Manifest]
 	config   step[ImageConfig]
 	commit   step[verdict.InnerCommit]
+	signed   step[verdict.SignaturePolicy]
 	// extensions are the packages on offer.
 	extensions step[[]verdict.Package]
 }

@@ -3,6 +3,7 @@ package osimage
 import (
 	"encoding/json"
 	"fmt"
+	"path"
 	"strings"
 
 	"go.podman.io/image/v5/signature"
@@ -16,8 +17,11 @@ const policyPath = "/etc/containers/policy.json"
 
 // policyFile is policy.json, or why there is none.
 type policyFile struct {
+	// policy names private copies of the key files.
 	policy *signature.Policy
-	err    *Error
+	// keys says of a scope what is wrong with its keys.
+	keys map[string]error
+	err  *Error
 }
 
 // loadPolicy reads policy.json. A fault in it is kept for SignaturePolicy: it
@@ -31,7 +35,15 @@ func (c *Config) loadPolicy(root *hostfs.Root) error {
 	case !ok:
 		c.policy.err = failText(PolicyInvalid, name, "no such file: no image can be accepted without it")
 	default:
-		c.policy.policy, err = signature.NewPolicyFromBytes(b)
+		keys := keyCopier{
+			nowhere: c.staged("/no-key"),
+			read:    func(name string) ([]byte, error) { return root.ReadFile(c.belowRoot(name), maxConfigFile) },
+			write: func(name string, b []byte) (string, error) {
+				name = path.Join(keysDir, name)
+				return c.staged(name), c.stage(name, b)
+			},
+		}
+		c.policy.policy, c.policy.keys, err = keys.copyKeys(b)
 		if err != nil {
 			c.policy.err = fail(PolicyInvalid, name, fmt.Errorf("parsing%s: %w", jsonPosition(b, err), err))
 		}
@@ -41,13 +53,19 @@ func (c *Config) loadPolicy(root *hostfs.Root) error {
 
 // SignaturePolicy returns what the host's policy.json asks of an image, by the
 // scope rules of containers-policy.json(5). It uses no network: a requirement
-// that needs a signature is only named. A missing or malformed policy.json is
-// an error, since then the host's own tools refuse every image.
+// that needs a signature is only named, see [Image.VerifySignature]. A missing
+// or malformed policy.json is an error, since then the host's own tools refuse
+// every image; so is a key that the image's scope needs and that is missing or
+// cannot be used.
 func (c *Config) SignaturePolicy(ref string) (verdict.SignaturePolicy, error) {
 	parsed, err := parseReference(ref)
 	if err != nil {
 		return verdict.SignaturePolicy{}, err
 	}
+	return c.signaturePolicy(parsed)
+}
+
+func (c *Config) signaturePolicy(parsed types.ImageReference) (verdict.SignaturePolicy, error) {
 	if c.policy.err != nil {
 		return verdict.SignaturePolicy{}, c.policy.err
 	}
@@ -72,6 +90,9 @@ func (c *Config) SignaturePolicy(ref string) (verdict.SignaturePolicy, error) {
 		// The library refuses an empty list when it evaluates one.
 		res.Requirement = verdict.SignatureReject
 	}
+	if err := c.policy.keys[scope]; err != nil && res.Requirement == verdict.SignatureRequired {
+		return verdict.SignaturePolicy{}, fail(PolicyInvalid, c.hostPath(policyPath), fmt.Errorf("scope %q: %w", scope, err))
+	}
 	res.Detail = fmt.Sprintf("%s: %s", c.hostPath(policyPath), strings.Join(kinds, ", "))
 	return res, nil
 }
@@ -84,11 +105,16 @@ func requirements(p *signature.Policy, ref types.ImageReference) (string, signat
 		names := append([]string{ref.PolicyConfigurationIdentity()}, ref.PolicyConfigurationNamespaces()...)
 		for _, name := range append(names, "") {
 			if reqs, ok := scopes[name]; ok {
-				return strings.TrimSuffix(transport+":"+name, ":"), reqs
+				return scopeName(transport, name), reqs
 			}
 		}
 	}
 	return "default", p.Default
+}
+
+// scopeName is a scope as it stands in verdicts.
+func scopeName(transport, name string) string {
+	return strings.TrimSuffix(transport+":"+name, ":")
 }
 
 // requirementType returns a requirement's type, which the library shows only

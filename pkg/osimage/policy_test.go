@@ -12,6 +12,8 @@ func TestSignaturePolicy(t *testing.T) {
 	const accept, reject = `[{"type":"insecureAcceptAnything"}]`, `[{"type":"reject"}]`
 	const signed = `[{"type":"signedBy","keyType":"GPGKeys","keyPath":"/etc/pki/key"}]`
 	const sigstore = `[{"type":"sigstoreSigned","keyPath":"/etc/pki/key.pub"}]`
+	keys := newKeyring()
+	pgp, pub := string(must(keys.pgp.Public())), string(must(keys.key.PublicPEM()))
 	docker := func(scopes string) string {
 		return `{"default":` + reject + `,"transports":{"docker":{` + scopes + `}}}`
 	}
@@ -39,7 +41,7 @@ func TestSignaturePolicy(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := loadConfig(t, map[string]string{policyPath: tt.policy}, ConfigOptions{})
+			c := loadConfig(t, map[string]string{policyPath: tt.policy, "/etc/pki/key": pgp, "/etc/pki/key.pub": pub}, ConfigOptions{})
 			got, err := c.SignaturePolicy(tt.ref)
 			if err != nil || got.Requirement != tt.want || got.Scope != tt.scope || !strings.Contains(got.Detail, policyPath) {
 				t.Errorf("got %+v, %v; want %s by %q", got, err, tt.want, tt.scope)

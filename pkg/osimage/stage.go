@@ -34,7 +34,7 @@ func (c *Config) stageRegistries(root *hostfs.Root) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.stageDropIns(root, registriesD, ".yaml"); err != nil {
+	if err := c.stageStores(root); err != nil {
 		return err
 	}
 	sys := c.systemContext("")
