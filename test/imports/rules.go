@@ -37,6 +37,7 @@ func rooms() []room {
 		{path: "pkg/hostfs", level: levelLeaf},
 		{path: "pkg/api", level: levelLeaf},
 		{path: "pkg/ostree/format", level: levelFormat, reader: true},
+		{path: "pkg/rpmdb", level: levelFormat, reader: true},
 		{path: "pkg/ostree", level: levelReader, reader: true},
 		{path: "pkg/rpmostree", level: levelReader, reader: true},
 		{path: "pkg/machineconfig", level: levelReader, reader: true},
@@ -167,6 +168,8 @@ func foreignProblem(r room, to string) string {
 		return "hostfs needs rooted paths and system calls, nothing else"
 	case kubernetes(to) && !clusterSide(r.path):
 		return "Kubernetes belongs to the cluster side"
+	case belowAny(to, "modernc.org") && r.path != "pkg/rpmdb":
+		return "only pkg/rpmdb reads databases"
 	case registryLibrary(to) && r.path != "pkg/osimage":
 		return "only pkg/osimage speaks to registries"
 	case r.reader && belowAny(to, "github.com/sirupsen/logrus", "go.uber.org/zap", "github.com/go-logr/logr"):
