@@ -69,6 +69,10 @@ func (r *run) openTarget(ctx context.Context) {
 // gather asks the target for one fact and records the answer, or why there is
 // none. A fact that cannot be had makes those behind it unknown too.
 func (r *run) gather(ctx context.Context, need verdict.Need) {
+	if need == verdict.NeedSignature {
+		r.gatherSignature(ctx)
+		return
+	}
 	err := r.imageErr
 	if err == nil && r.opts.Offline && !r.image.Local() {
 		err = errors.New("not asked: --offline")
@@ -85,6 +89,27 @@ func (r *run) gather(ctx context.Context, need verdict.Need) {
 		markUnknown(&id, need, err.Error())
 	}
 	r.target.Identity = id
+}
+
+// gatherSignature has the signature verified that the host's policy asks for.
+// Where that cannot be done, nothing is known of the signature, and no less of
+// the content.
+func (r *run) gatherSignature(ctx context.Context) {
+	err := r.imageErr
+	if err == nil && r.opts.Offline && !r.image.Local() {
+		err = errors.New("not asked: --offline")
+	}
+	var policy verdict.SignaturePolicy
+	if err == nil {
+		if policy, err = r.image.VerifySignature(ctx); err != nil {
+			r.failImage(err)
+		}
+	}
+	if err != nil {
+		r.target.SignaturePolicy = verdict.Unknown[verdict.SignaturePolicy](err.Error())
+		return
+	}
+	r.target.SignaturePolicy = verdict.Known(policy)
 }
 
 func (r *run) ask(ctx context.Context, need verdict.Need) error {
