@@ -19,17 +19,49 @@ const (
 	foreignUser = 65534
 )
 
-// node makes the machine of a run and returns its root.
-func (w *world) node(r runSpec) *sysroot.Root {
+// A machine is a sysroot that the runs of a case with equal deployments share.
+type machine struct {
+	*sysroot.Root
+	booted sysroot.Deployment
+	placed []string
+}
+
+// machine deploys what a run asks for, or takes what an earlier run has left.
+func (w *world) machine(r runSpec) *machine {
 	w.t.Helper()
-	root := must[*sysroot.Root](w.t)(sysroot.NewRoot(filepath.Join(sysroot.TempDir(w.t), "root")))
-	booted := w.deployAll(root.Sysroot, r.Node)
+	key := fmt.Sprintf("%+v %q %q", r.Node.Deployments, r.Node.Kargs, r.Node.Options)
+	own := len(r.Node.Refs) > 0 // below /sysroot, which others would see
+	for name := range r.Node.Files {
+		own = own || strings.HasPrefix(name, "sysroot/")
+	}
+	if m, ok := w.machines[key]; ok && !own {
+		for _, name := range m.placed {
+			if err := os.RemoveAll(m.Path(name)); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+		return m
+	}
+	w.made++
+	m := &machine{Root: must[*sysroot.Root](w.t)(sysroot.NewRoot(filepath.Join(w.dir, fmt.Sprintf("root-%d", w.made))))}
+	m.booted = w.deployAll(m.Sysroot, r.Node)
 	if r.Node.Options != "" {
-		words := kept(w.text(r.Node.Options))
-		if err := booted.SetBootOptions(words...); err != nil {
+		if err := m.booted.SetBootOptions(kept(w.text(r.Node.Options))...); err != nil {
 			w.t.Fatal(err)
 		}
 	}
+	if !own {
+		w.machines[key] = m
+	}
+	return m
+}
+
+// node makes the machine of a run and returns its root.
+func (w *world) node(r runSpec) *sysroot.Root {
+	w.t.Helper()
+	m := w.machine(r)
+	root, booted := m.Root, m.booted
+	m.placed = nil
 	fips := r.Node.FIPS != "" && strings.TrimSpace(w.text(r.Node.FIPS)) == "1"
 	if err := root.Boot(booted, sysroot.BootOptions{FIPS: fips}); err != nil {
 		w.t.Fatal(err)
@@ -43,6 +75,7 @@ func (w *world) node(r runSpec) *sysroot.Root {
 		w.write(root, sysroot.MachineConfigPath, w.machineConfig(r))
 	}
 	for name, what := range r.Node.Files {
+		m.placed = append(m.placed, name)
 		w.place(root, name, what)
 	}
 	for _, name := range r.Node.Closed {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -78,16 +78,19 @@ func treeOf(name string) (tree sysroot.Tree, later int64, ok bool) {
 // A world is what one case has built.
 type world struct {
 	*testCase
-	t       testing.TB
-	lab     *lab
-	dir     string
-	images  map[string]*nativeimage.Image
-	pending map[string]bool // names that are being resolved
+	t      testing.TB
+	lab    *lab
+	dir    string
+	images map[string]*nativeimage.Image
+	// machines are the sysroots made so far, by what is deployed in them.
+	machines map[string]*machine
+	made     int
+	pending  map[string]bool // names that are being resolved
 }
 
 func newWorld(t testing.TB, c *testCase) *world {
 	return &world{testCase: c, t: t, lab: theLab, dir: sysroot.TempDir(t),
-		images: map[string]*nativeimage.Image{}, pending: map[string]bool{}}
+		images: map[string]*nativeimage.Image{}, machines: map[string]*machine{}, pending: map[string]bool{}}
 }
 
 func must[T any](t testing.TB) func(T, error) T {
@@ -137,6 +140,10 @@ func (w *world) makeCommit(name string, s commitSpec) (string, error) {
 	opts := sysroot.CommitOptions{Timestamp: sysroot.DefaultTimestamp + later, Packages: packagesOf(s, tree.Kernel())}
 	if s.Bare {
 		dir := filepath.Join(w.dir, "tree-"+name)
+		// The mode of the root that CommitTree gives all others.
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return "", err
+		}
 		if err := tree.Write(dir); err != nil {
 			return "", err
 		}
@@ -314,8 +321,13 @@ func (w *world) substitute(text string) string {
 			text = strings.ReplaceAll(text, name, value)
 		}
 	}
-	return text
+	return bracketed.ReplaceAllStringFunc(text, func(s string) string {
+		return w.resolve(s[1 : len(s)-1])
+	})
 }
+
+// bracketed is what a case writes of its own: <digest os>.
+var bracketed = regexp.MustCompile(`<(commit|digest|config|document) [^>]+>`)
 
 // resolve tells what a name stands for.
 func (w *world) resolve(meaning string) string {
@@ -329,15 +341,6 @@ func (w *world) resolve(meaning string) string {
 		return w.image(name).ConfigBlob().Digest
 	case "document":
 		return digestOf(w.text(name))
-	case "diffid":
-		m := w.image(name)
-		return m.Config.DiffIDs[len(m.Config.DiffIDs)-1]
-	case "architecture":
-		return runtime.GOARCH
-	case "kernel":
-		return sysroot.DefaultKernel
-	case "text":
-		return name
 	case "proxy":
 		return w.lab.net.proxyHost
 	}
