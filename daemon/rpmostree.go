@@ -111,7 +111,11 @@ func (r *run) savedStatus(ctx context.Context) {
 		}
 		return
 	}
-	r.booted = verdict.Reconcile(r.booted, status.Facts())
+	facts := status.Facts()
+	r.booted = verdict.Reconcile(r.booted, facts)
+	if r.stranger {
+		r.booted.Architecture = facts.Architecture
+	}
 }
 
 // readCallerStatus reads a file, or the standard input, which may never end.
@@ -141,10 +145,10 @@ func readCallerStatus(ctx context.Context, name string) ([]byte, error) {
 // freshStatus asks rpm-ostree. Without an answer the sysroot's facts stay what
 // they are. A system without rpm-ostree has no second source.
 func (r *run) freshStatus(ctx context.Context, program string) {
-	raw, said, err := runStatus(ctx, program)
-	if errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
 		return
 	}
+	raw, said, err := runStatus(ctx, program)
 	if err != nil {
 		r.fail(codeRPMOSTree, program, fmt.Errorf("running %s status --json: %w%s", program, err, said))
 		return
@@ -169,6 +173,7 @@ func runStatus(ctx context.Context, program string) (stdout []byte, said string,
 	// It calls systemctl to start its daemon.
 	cmd.Env = []string{"LC_ALL=C", "PATH=/usr/sbin:/usr/bin"}
 	cmd.Dir = "/"
+	cmd.Stdin = strings.NewReader("")
 	cmd.Stdout, cmd.Stderr = &out, &text
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	killGroup := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

@@ -13,14 +13,17 @@ import (
 const unseen = "rpm-ostree status does not show a prepared or done soft reboot, partial commits, unknown keys of the origin, and with --booted not what boots next"
 
 // Facts returns what a status alone tells of the booted system: Identity,
-// Deployment and OriginReference. The others were not gathered. What
+// Deployment and OriginReference, and as Architecture that of the booted
+// image or commit. The others were not gathered. What
 // rpm-ostree has read from a commit, digests and checksums, counts as known;
 // roots of commits are not in a status. The Deployment always says what was
 // not to be seen.
 func (s *Status) Facts() verdict.Booted {
 	d := s.Booted()
+	id := d.identity()
 	return verdict.Booted{
-		Identity:        d.identity(),
+		Architecture:    d.architecture(id),
+		Identity:        id,
 		Deployment:      verdict.Known(s.deployment(d)),
 		OriginReference: d.originReference(),
 	}
@@ -129,6 +132,22 @@ func (d *Deployment) divergences() []verdict.Divergence {
 	return out
 }
 
+// architecture is what the booted system was built for.
+func (d *Deployment) architecture(id verdict.Identity) verdict.Fact[string] {
+	if d.image() {
+		return id.Architecture
+	}
+	switch d.Base.BaseArch {
+	case "x86_64":
+		return verdict.Known("amd64")
+	case "aarch64":
+		return verdict.Known("arm64")
+	case "ppc64le", "s390x":
+		return verdict.Known(d.Base.BaseArch)
+	}
+	return verdict.Unknown[string]("base-commit-meta names no architecture that is known")
+}
+
 // originReference follows the machine-config-daemon's GetBootedOSImageURL
 // (pkg/daemon/rpm-ostree.go).
 func (d *Deployment) originReference() verdict.Fact[string] {
@@ -188,7 +207,7 @@ func (d *Deployment) imageIdentity() verdict.Identity {
 	if d.Base.Config == nil {
 		return id
 	}
-	config, err := format.ParseStoredConfig(d.Base.Config)
+	config, err := format.ParseImageConfig(d.Base.Config)
 	if err != nil {
 		why := verdict.UnknownIdentity("base-commit-meta: ostree.container.image-config: " + err.Error())
 		id.Architecture, id.DiffIDs = why.Architecture, why.DiffIDs
@@ -228,7 +247,7 @@ func (d *Deployment) manifestDigest() verdict.Fact[verdict.Digest] {
 
 // labelledCommit is the commit that the label names, which proves nothing: a
 // status does not show the commit that layer 0 was imported as.
-func labelledCommit(config format.StoredConfig) verdict.Fact[verdict.InnerCommit] {
+func labelledCommit(config format.ImageConfig) verdict.Fact[verdict.InnerCommit] {
 	c, err := format.ParseChecksum(config.Labels["ostree.commit"])
 	if err != nil {
 		return verdict.Unknown[verdict.InnerCommit]("a status does not show the ostree commit that the image encapsulates")

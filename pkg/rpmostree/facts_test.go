@@ -44,7 +44,8 @@ func imageIdentity() verdict.Identity {
 func TestFactsOfFiles(t *testing.T) {
 	const image = "quay.io/openshift-release-dev/ocp-v4.0-art-dev@sha256:dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd"
 	container := verdict.Booted{
-		Identity: imageIdentity(),
+		Architecture: verdict.Known("amd64"),
+		Identity:     imageIdentity(),
 		Deployment: verdict.Known(verdict.Deployment{
 			Checksum: sum("a"), Stateroot: "rhcos", Kind: verdict.ContainerImage, Timestamp: 1729527641, Unseen: unseen,
 		}),
@@ -60,7 +61,8 @@ func TestFactsOfFiles(t *testing.T) {
 		{"container.json", container},
 		{"container-objects.json", container},
 		{"pivot.json", verdict.Booted{
-			Identity: plain,
+			Architecture: verdict.Unknown[string]("base-commit-meta names no architecture that is known"),
+			Identity:     plain,
 			Deployment: verdict.Known(verdict.Deployment{
 				Checksum: sum("f"), Serial: 1, Stateroot: "rhcos", Kind: verdict.PlainCommit, Timestamp: 1729527641, Unseen: unseen,
 				Divergences: []verdict.Divergence{{Kind: verdict.NotDefault, Detail: "rhcos-" + string(sum("b")) + ".0 boots next"}},
@@ -68,7 +70,8 @@ func TestFactsOfFiles(t *testing.T) {
 			OriginReference: verdict.Known("quay.io/example/os@" + string(digest("8"))),
 		}},
 		{"layered.json", verdict.Booted{
-			Identity: imageIdentity(),
+			Architecture: verdict.Known("amd64"),
+			Identity:     imageIdentity(),
 			Deployment: verdict.Known(verdict.Deployment{
 				Checksum: sum("9"), Stateroot: "rhcos", Kind: verdict.ClientLayered, Timestamp: 1729527641, Unseen: unseen,
 				Divergences: []verdict.Divergence{
@@ -273,6 +276,20 @@ func TestLayeringOfAStatus(t *testing.T) {
 				t.Errorf("deployment (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestArchitecture(t *testing.T) {
+	for name, want := range map[string]string{"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "s390x": "s390x", "riscv64": "", "": "", "amd64": ""} {
+		meta := map[string]any{"base-commit-meta": map[string]any{"coreos-assembler.basearch": name}}
+		if got, ok := facts(t, meta).Architecture.Get(); got != want || ok != (want != "") {
+			t.Errorf("%q: got %q, %t", name, got, ok)
+		}
+	}
+	// An image says for itself what it is for.
+	meta := map[string]any{"base-commit-meta": map[string]any{"coreos-assembler.basearch": "x86_64", "ostree.manifest-digest": digest("1")}}
+	if got, ok := facts(t, meta).Architecture.Get(); ok {
+		t.Errorf("an image without a config: got %q", got)
 	}
 }
 

@@ -95,11 +95,14 @@ func (d *Deployment) ID() string {
 type BaseMetadata struct {
 	// Version and KernelRelease are for show.
 	Version, KernelRelease string
+	// BaseArch is coreos-assembler.basearch, in RPM's naming; plain commits of
+	// CoreOS have it.
+	BaseArch string
 	// ManifestDigest is ostree.manifest-digest, empty for a plain commit.
 	ManifestDigest verdict.Digest
 	// Manifest and Config are the JSON documents of ostree.manifest and
 	// ostree.container.image-config, nil for a plain commit: see
-	// [format.ParseStoredManifest] and [format.ParseStoredConfig].
+	// [format.ParseStoredManifest] and [format.ParseImageConfig].
 	Manifest, Config []byte
 }
 
@@ -234,6 +237,7 @@ func parseBase(o object) BaseMetadata {
 	return BaseMetadata{
 		Version:        o.text("version"),
 		KernelRelease:  o.text("ostree.linux"),
+		BaseArch:       o.text("coreos-assembler.basearch"),
 		ManifestDigest: o.digest("ostree.manifest-digest"),
 		Manifest:       o.document("ostree.manifest"),
 		Config:         o.document("ostree.container.image-config"),

@@ -42,7 +42,7 @@ func (d Deployment) Status(change func(map[string]any)) (string, error) {
 
 func (d Deployment) status(booted bool) (map[string]any, error) {
 	meta := map[string]string{}
-	for _, key := range []string{"version", "ostree.linux", "ostree.manifest-digest", "ostree.manifest", "ostree.container.image-config"} {
+	for _, key := range []string{"version", "ostree.linux", "coreos-assembler.basearch", "ostree.manifest-digest", "ostree.manifest", "ostree.container.image-config"} {
 		if text, err := Ostree("show", "--repo="+d.sysroot.Repo(), "--print-metadata-key="+key, d.Checksum); err == nil {
 			// A string as GVariant text, which escapes more than it needs to.
 			if len(text) > 1 && (text[0] == '\'' || text[0] == '"') {
