@@ -106,7 +106,7 @@ func (img *Image) labelledCommit(ctx context.Context, m Manifest, label string) 
 }
 
 // unlabelledCommit reads all of layer 0.
-func (img *Image) unlabelledCommit(ctx context.Context, m Manifest, c ImageConfig) (verdict.InnerCommit, error) {
+func (img *Image) unlabelledCommit(ctx context.Context, m Manifest, c format.ImageConfig) (verdict.InnerCommit, error) {
 	var found commitObject
 	err := img.readLayer(ctx, m, c, 0, layerScan{part: largeLayerPart, limit: maxLayerBytes, read: func(r io.Reader) (bool, error) {
 		var err error
@@ -131,7 +131,7 @@ type layerScan struct {
 // its end, and its size, digest and diff id must be right: then what was seen
 // is all that the layer holds. The blob is fetched part by part, so that a
 // failure that may pass costs a part.
-func (img *Image) readLayer(ctx context.Context, m Manifest, c ImageConfig, i int, scan layerScan) error {
+func (img *Image) readLayer(ctx context.Context, m Manifest, c format.ImageConfig, i int, scan layerScan) error {
 	ctx, cancel := context.WithTimeout(ctx, longestStep)
 	defer cancel()
 	src, err := img.source(ctx)
@@ -171,7 +171,7 @@ func (img *Image) layerParts(ctx context.Context, src types.ImageSource, info ty
 }
 
 // scanLayer is readLayer on what is fetched.
-func (img *Image) scanLayer(ctx context.Context, parts io.Reader, m Manifest, c ImageConfig, i int, scan layerScan) error {
+func (img *Image) scanLayer(ctx context.Context, parts io.Reader, m Manifest, c format.ImageConfig, i int, scan layerScan) error {
 	name, layer := layerName(m, i), m.Layers[i]
 	blob := &hashingReader{r: parts, hash: sha256.New(), limit: layer.Size}
 	z, done, err := decompress(blob)

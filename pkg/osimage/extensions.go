@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/oneboot/oneboot/pkg/ostree/format"
 	"github.com/oneboot/oneboot/pkg/verdict"
 )
 
@@ -52,7 +53,7 @@ func (img *Image) Extensions(ctx context.Context) ([]verdict.Package, error) {
 }
 
 // offered reads layers from the last one down until they answer.
-func (img *Image) offered(ctx context.Context, m Manifest, c ImageConfig) ([]verdict.Package, error) {
+func (img *Image) offered(ctx context.Context, m Manifest, c format.ImageConfig) ([]verdict.Package, error) {
 	o := newOffer()
 	left := int64(maxExtensionBytes)
 	for i := len(m.Layers) - 1; i >= 0; i-- {

@@ -3,6 +3,7 @@ package osimage
 import (
 	"fmt"
 
+	"github.com/oneboot/oneboot/pkg/ostree/format"
 	"github.com/oneboot/oneboot/pkg/verdict"
 )
 
@@ -71,7 +72,7 @@ func mapFact[T, U any](f verdict.Fact[T], to func(T) U) verdict.Fact[U] {
 }
 
 // configFacts fills in what the image config says.
-func configFacts(id *verdict.Identity, c ImageConfig, err error, m verdict.Fact[Manifest]) {
+func configFacts(id *verdict.Identity, c format.ImageConfig, err error, m verdict.Fact[Manifest]) {
 	if err != nil {
 		why := err.Error()
 		id.Architecture = verdict.Unknown[string](why)
@@ -81,75 +82,44 @@ func configFacts(id *verdict.Identity, c ImageConfig, err error, m verdict.Fact[
 		return
 	}
 	id.Architecture = verdict.Known(c.Architecture)
-	if c.Architecture == "" {
-		id.Architecture = verdict.Unknown[string]("the image config names no architecture")
-	}
 	id.DiffIDs = verdict.Known(c.DiffIDs)
-	id.FinalDiffID = finalDiffID(c)
-	id.DerivedLayers = derivedLayers(c, id.FinalDiffID, m)
-	id.Version = c.Labels[LabelVersion]
-	if id.Version == "" {
-		id.Version = c.Labels[LabelOldVersion]
-	}
+	id.FinalDiffID = c.FinalDiffID()
+	id.DerivedLayers = derivedLayers(c, m)
+	id.Version = c.Version()
 	// Derived node images set the label to "true".
 	if k := c.Labels[LabelKernel]; k != "true" {
 		id.KernelRelease = k
 	}
 }
 
-// finalDiffID returns the label; known and empty where there is none.
-func finalDiffID(c ImageConfig) verdict.Fact[verdict.Digest] {
-	label, ok := c.Labels[LabelFinalDiffID]
-	if !ok {
-		return verdict.Known(verdict.Digest(""))
-	}
-	d, err := checkDigest(label)
-	if err != nil {
-		return verdict.Unknown[verdict.Digest](fmt.Sprintf("label %s: %v", LabelFinalDiffID, err))
-	}
-	return verdict.Known(d)
-}
-
-// derivedLayers counts the layers after ostree.final-diffid by the rules of
-// ostree-ext (container/store.rs), which also refuses a squashed image, whose
-// label names no layer, and a layer that stands there twice. machine-os-content
-// has none: only the repository in it is deployed.
-func derivedLayers(c ImageConfig, final verdict.Fact[verdict.Digest], manifest verdict.Fact[Manifest]) verdict.Fact[int] {
-	label, ok := final.Get()
-	if !ok {
-		return verdict.Unknown[int](final.Why())
-	}
+// derivedLayers counts the layers after ostree.final-diffid, by the rules of
+// ostree-ext (container/store.rs). machine-os-content has none: only the
+// repository in it is deployed.
+func derivedLayers(c format.ImageConfig, manifest verdict.Fact[Manifest]) verdict.Fact[int] {
 	m, ok := manifest.Get()
 	if !ok {
 		return verdict.Unknown[int](manifest.Why())
 	}
-	form, why := encapsulationOf(m, c)
-	if form != nativeEncapsulation && form != legacyEncapsulation {
-		return verdict.Unknown[int](why)
-	}
 	if len(m.Layers) != len(c.DiffIDs) {
 		return verdict.Unknown[int](fmt.Sprintf("the manifest has %d layers, the config %d diff ids", len(m.Layers), len(c.DiffIDs)))
 	}
-	if form == legacyEncapsulation {
+	switch form, why := encapsulationOf(m, c); form {
+	case legacyEncapsulation:
 		return verdict.Known(0)
+	case nativeEncapsulation:
+	default:
+		return verdict.Unknown[int](why)
 	}
-	position := -1
-	for i, d := range c.DiffIDs {
-		if d != label {
-			continue
-		}
-		if position >= 0 {
-			return verdict.Unknown[int]("the layer that " + LabelFinalDiffID + " names stands there more than once")
-		}
-		position = i
+	derived := c.DerivedLayers(len(m.Layers))
+	n, ok := derived.Get()
+	if !ok {
+		return derived
 	}
-	if position < 0 {
-		return verdict.Unknown[int]("no layer is the one that " + LabelFinalDiffID + " names: a squashed image")
-	}
+	final := len(m.Layers) - 1 - n
 	for i, l := range m.Layers {
-		if i != position && l.Digest == m.Layers[position].Digest {
+		if i != final && l.Digest == m.Layers[final].Digest {
 			return verdict.Unknown[int]("the layer that " + LabelFinalDiffID + " names stands there more than once")
 		}
 	}
-	return verdict.Known(len(c.DiffIDs) - 1 - position)
+	return derived
 }

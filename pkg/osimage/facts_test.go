@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/oneboot/oneboot/pkg/ostree/format"
 	"github.com/oneboot/oneboot/pkg/verdict"
 )
 
@@ -40,7 +41,7 @@ func TestDerivedLayers(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := ImageConfig{Architecture: "amd64", DiffIDs: tt.diffIDs, Labels: map[string]string{}}
+			c := format.ImageConfig{Architecture: "amd64", DiffIDs: tt.diffIDs, Labels: map[string]string{}}
 			if tt.label != "" {
 				c.Labels[LabelFinalDiffID] = tt.label
 			}
@@ -71,7 +72,7 @@ func TestDerivedLayers(t *testing.T) {
 // What an image says of itself is its identity.
 func TestIdentity(t *testing.T) {
 	b := spec{how: gz, tars: [][]byte{makeTar(t), makeTar(t, file("a", nil))}, arch: "s390x", labels: map[string]string{
-		LabelVersion: "418.1", LabelOldVersion: "8.9", LabelKernel: "5.14.0-427.el9.s390x",
+		"org.opencontainers.image.version": "418.1", "version": "8.9", LabelKernel: "5.14.0-427.el9.s390x",
 	}}.build(t)
 	m, err := parseManifest(rawManifest{bytes: b.manifest, mediaType: b.mediaType, digest: verdict.Digest(b.digest)})
 	if err != nil {
@@ -90,18 +91,17 @@ func TestIdentity(t *testing.T) {
 	if diff := cmp.Diff(got, []any{"s390x", "", "418.1", "5.14.0-427.el9.s390x", 2}); diff != "" {
 		t.Errorf("got-, want+:\n%s", diff)
 	}
-	delete(c.Labels, LabelVersion)
+	delete(c.Labels, "org.opencontainers.image.version")
 	c.Labels[LabelKernel] = "true"
-	c.Architecture = ""
 	id = verdict.Identity{}
 	configFacts(&id, c, nil, verdict.Known(m))
-	if id.Version != "8.9" || id.KernelRelease != "" || id.Architecture.IsKnown() {
-		t.Errorf("got version %q, kernel %q, architecture known %v", id.Version, id.KernelRelease, id.Architecture.IsKnown())
+	if id.Version != "8.9" || id.KernelRelease != "" {
+		t.Errorf("got version %q, kernel %q", id.Version, id.KernelRelease)
 	}
 }
 
 func TestConfigRefused(t *testing.T) {
-	diff := `"rootfs":{"diff_ids":["sha256:` + sum(nil) + `"]}`
+	diff := `"architecture":"arm64","rootfs":{"diff_ids":["sha256:` + sum(nil) + `"]}`
 	tests := []struct {
 		name, config string
 		ok           bool
@@ -109,9 +109,11 @@ func TestConfigRefused(t *testing.T) {
 		{"least", `{` + diff + `}`, true},
 		{"empty", ``, false},
 		{"page", `<html>`, false},
-		{"no diff ids", `{"rootfs":{}}`, false},
+		{"no diff ids", `{"architecture":"arm64","rootfs":{}}`, false},
+		{"no architecture", `{"rootfs":{"diff_ids":["sha256:` + sum(nil) + `"]}}`, false},
+		{"a key in another case", `{"Architecture":"amd64",` + diff + `}`, false},
 		{"null", `null`, false},
-		{"diff id of another kind", `{"rootfs":{"diff_ids":["sha512:` + sum(nil) + sum(nil) + `"]}}`, false},
+		{"diff id of another kind", `{"architecture":"arm64","rootfs":{"diff_ids":["sha512:` + sum(nil) + sum(nil) + `"]}}`, false},
 		{"labels of numbers", `{"config":{"Labels":{"a":1}},` + diff + `}`, false},
 		{"another system", `{"os":"windows",` + diff + `}`, false},
 	}

@@ -1,6 +1,7 @@
 package osimage
 
 import (
+	"archive/tar"
 	"bytes"
 	"strings"
 	"testing"
@@ -150,6 +151,39 @@ func FuzzReference(f *testing.F) {
 		}
 		if !strings.HasSuffix(s, "@"+string(d)) {
 			t.Errorf("%q is not pinned by %s", s, d)
+		}
+	})
+}
+
+// Whatever a layer holds, the commit found in /srv/repo is the wanted one, or
+// has the checksum that it is named by.
+func FuzzLegacyLayer(f *testing.F) {
+	commit, other := commitBytes(7), commitBytes(9)
+	link := entry{"srv/repo", []byte("../x"), tar.TypeSymlink}
+	for _, tarball := range [][]byte{
+		makeTar(f, legacyEntry(other), file("srv/repo/refs/heads/a", []byte(sum(commit)+"\n")), legacyEntry(commit)),
+		makeTar(f, file("srv/repo/objects/aa/.wh.b", nil), file("srv/.wh..wh..opq", nil)),
+		makeTar(f, link, file("srv/x/../repo/config", nil)),
+		{},
+	} {
+		f.Add(tarball, true)
+		f.Add(tarball, false)
+	}
+	f.Fuzz(func(t *testing.T, b []byte, label bool) {
+		s := &legacyScan{refs: map[string]string{}}
+		if label {
+			s.want = verdict.Checksum(sum(commit))
+		}
+		stop, err := s.read(&limitedReader{r: bytes.NewReader(b), left: maxHeadBytes})
+		c := s.found
+		if stop != (err == nil && label && c.checksum == s.want) {
+			t.Errorf("stopped %v with %q: %v", stop, c.checksum, err)
+		}
+		if c.checksum != "" && (format.SumMetadata(c.bytes) != c.checksum || !s.commits[c.checksum] || !isChecksum(string(c.checksum))) {
+			t.Errorf("commit %q does not have its checksum", c.checksum)
+		}
+		if err == nil && s.others() == "" {
+			t.Error("nothing to say of the commits")
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"go.podman.io/image/v5/pkg/sysregistriesv2"
 	"go.podman.io/image/v5/types"
 
+	"github.com/oneboot/oneboot/pkg/ostree/format"
 	"github.com/oneboot/oneboot/pkg/verdict"
 )
 
@@ -33,7 +34,7 @@ type Image struct {
 	top      step[rawManifest]
 	instance step[rawManifest]
 	manifest step[Manifest]
-	config   step[ImageConfig]
+	config   step[format.ImageConfig]
 	commit   step[verdict.InnerCommit]
 	signed   step[verdict.SignaturePolicy]
 	// extensions are the packages on offer.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/oneboot/oneboot/pkg/ostree/format"
 	"github.com/oneboot/oneboot/pkg/verdict"
 )
 
@@ -49,7 +50,7 @@ const (
 // and later it knows no other than containers. So an image counts as
 // machine-os-content only where nothing about it recalls a native one, be it
 // one that lost its other labels.
-func encapsulationOf(m Manifest, c ImageConfig) (form encapsulation, why string) {
+func encapsulationOf(m Manifest, c format.ImageConfig) (form encapsulation, why string) {
 	switch {
 	case c.Labels[LabelFinalDiffID] != "":
 		return nativeEncapsulation, ""
@@ -104,7 +105,7 @@ func nativeKey(keys map[string]string) string {
 // machine-config-daemon did (pkg/daemon/rpm-ostree.go up to 4.13): the label
 // names it. The daemon without a label took the only ref; here there must be
 // only one commit.
-func (img *Image) legacyCommit(ctx context.Context, m Manifest, c ImageConfig) (verdict.InnerCommit, error) {
+func (img *Image) legacyCommit(ctx context.Context, m Manifest, c format.ImageConfig) (verdict.InnerCommit, error) {
 	total := int64(0)
 	for _, l := range m.Layers {
 		if total += l.Size; l.Size > maxLegacyBytes || total > maxLegacyBytes {
@@ -121,7 +122,7 @@ func (img *Image) legacyCommit(ctx context.Context, m Manifest, c ImageConfig) (
 // and stops there. The label is pinned by the config's digest, and the object
 // by its checksum. The layers above it are read whole and verified: they must
 // not hide it.
-func (img *Image) legacyLabelled(ctx context.Context, m Manifest, c ImageConfig, label string) (verdict.InnerCommit, error) {
+func (img *Image) legacyLabelled(ctx context.Context, m Manifest, c format.ImageConfig, label string) (verdict.InnerCommit, error) {
 	if !isChecksum(label) {
 		return verdict.InnerCommit{}, failText(ManifestInvalid, img.name, fmt.Sprintf("label %s: %.80q is not a checksum", LabelLegacyCommit, label))
 	}
@@ -143,7 +144,7 @@ func (img *Image) legacyLabelled(ctx context.Context, m Manifest, c ImageConfig,
 
 // legacyUnlabelled reads all layers, which must hold one commit object, in
 // /srv/repo, and no ref that names another.
-func (img *Image) legacyUnlabelled(ctx context.Context, m Manifest, c ImageConfig) (verdict.InnerCommit, error) {
+func (img *Image) legacyUnlabelled(ctx context.Context, m Manifest, c format.ImageConfig) (verdict.InnerCommit, error) {
 	s := &legacyScan{commits: map[verdict.Checksum]bool{}, refs: map[string]string{}}
 	for i := range m.Layers {
 		had := s.seen

@@ -80,7 +80,7 @@ func (r *factReader) containerIdentity(c *format.Commit, sum verdict.Checksum) v
 		id.Layers = verdict.Known(len(layers))
 		return m.Config, nil
 	})
-	config, err := parseMetadata(c, keyImageConfig, format.ParseStoredConfig)
+	config, err := parseMetadata(c, keyImageConfig, format.ParseImageConfig)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", where, err)
 		r.unreadable(err)

@@ -58,24 +58,30 @@ func ParseStoredManifest(b []byte) (StoredManifest, error) {
 	return out, nil
 }
 
-// A StoredConfig is the image config as ostree-ext keeps it in a merge
-// commit's ostree.container.image-config.
-type StoredConfig struct {
-	// Architecture is in Go's naming, never empty.
+// An ImageConfig is an image's config, OCI's or Docker's (the fields used are
+// named alike in both): as a registry serves it, or as ostree-ext keeps it in a
+// merge commit's ostree.container.image-config.
+type ImageConfig struct {
+	// Architecture and OS are in Go's naming; Architecture is never empty.
 	Architecture string
-	Labels       map[string]string
+	OS           string
+	// Created is the time of the build as written there (RFC 3339), or empty.
+	Created string
+	Labels  map[string]string
 	// DiffIDs are the digests of the uncompressed layers, in order.
 	DiffIDs []verdict.Digest
 }
 
-// ParseStoredConfig decodes a stored image config. One without an
-// architecture or diff ids, or with a malformed digest, is an error.
-func ParseStoredConfig(b []byte) (StoredConfig, error) {
+// ParseImageConfig decodes an image config. One without an architecture or
+// diff ids, or with a malformed digest, is an error.
+func ParseImageConfig(b []byte) (ImageConfig, error) {
 	if len(b) > maxStoredJSON {
-		return StoredConfig{}, malformed("image config of %d bytes", len(b))
+		return ImageConfig{}, malformed("image config of %d bytes", len(b))
 	}
 	var c struct {
 		Architecture string `json:"architecture"`
+		OS           string `json:"os"`
+		Created      string `json:"created"`
 		Config       struct {
 			Labels map[string]string `json:"Labels"`
 		} `json:"config"`
@@ -84,19 +90,19 @@ func ParseStoredConfig(b []byte) (StoredConfig, error) {
 		} `json:"rootfs"`
 	}
 	if err := json.Unmarshal(b, &c); err != nil {
-		return StoredConfig{}, malformed("image config: %v", err)
+		return ImageConfig{}, fmt.Errorf("%w: image config: %w", ErrMalformed, err)
 	}
 	if c.Architecture == "" {
-		return StoredConfig{}, malformed("image config without an architecture")
+		return ImageConfig{}, malformed("image config without an architecture")
 	}
 	if n := len(c.RootFS.DiffIDs); n == 0 || n > maxStoredLayers {
-		return StoredConfig{}, malformed("image config with %d diff ids", n)
+		return ImageConfig{}, malformed("image config with %d diff ids", n)
 	}
-	out := StoredConfig{Architecture: c.Architecture, Labels: c.Config.Labels}
+	out := ImageConfig{Architecture: c.Architecture, OS: c.OS, Created: c.Created, Labels: c.Config.Labels}
 	for i, s := range c.RootFS.DiffIDs {
 		d, err := ParseDigest(s)
 		if err != nil {
-			return StoredConfig{}, fmt.Errorf("rootfs.diff_ids[%d]: %w", i, err)
+			return ImageConfig{}, fmt.Errorf("rootfs.diff_ids[%d]: %w", i, err)
 		}
 		out.DiffIDs = append(out.DiffIDs, d)
 	}
@@ -104,7 +110,7 @@ func ParseStoredConfig(b []byte) (StoredConfig, error) {
 }
 
 // Version is the version label, for show.
-func (c StoredConfig) Version() string {
+func (c ImageConfig) Version() string {
 	if v := c.Labels["org.opencontainers.image.version"]; v != "" {
 		return v
 	}
@@ -113,7 +119,7 @@ func (c StoredConfig) Version() string {
 
 // FinalDiffID is the label ostree.final-diffid; known and empty where there is
 // no such label.
-func (c StoredConfig) FinalDiffID() verdict.Fact[verdict.Digest] {
+func (c ImageConfig) FinalDiffID() verdict.Fact[verdict.Digest] {
 	label, ok := c.Labels["ostree.final-diffid"]
 	if !ok {
 		return verdict.Known(verdict.Digest(""))
@@ -128,7 +134,7 @@ func (c StoredConfig) FinalDiffID() verdict.Fact[verdict.Digest] {
 // DerivedLayers counts the layers behind the one that ostree.final-diffid
 // names, as ostree-ext's parse_manifest_layout does; layers is the number of
 // layers in the manifest. Where there is room for doubt the count is unknown.
-func (c StoredConfig) DerivedLayers(layers int) verdict.Fact[int] {
+func (c ImageConfig) DerivedLayers(layers int) verdict.Fact[int] {
 	fact := c.FinalDiffID()
 	final, ok := fact.Get()
 	if !ok {
@@ -147,7 +153,10 @@ func (c StoredConfig) DerivedLayers(layers int) verdict.Fact[int] {
 			found++
 		}
 	}
-	if found != 1 {
+	switch {
+	case found == 0:
+		return verdict.Unknown[int]("label ostree.final-diffid names 0 of the image's layers, want 1: a squashed image")
+	case found > 1:
 		return verdict.Unknown[int](fmt.Sprintf("label ostree.final-diffid names %d of the image's layers, want 1", found))
 	}
 	return verdict.Known(len(c.DiffIDs) - 1 - at)

@@ -33,7 +33,7 @@ func TestParseStoredManifest(t *testing.T) {
 	}
 }
 
-func TestStoredConfig(t *testing.T) {
+func TestImageConfig(t *testing.T) {
 	diffIDs := `"rootfs":{"diff_ids":["` + string(storedDigest("1")) + `","` + string(storedDigest("2")) + `","` + string(storedDigest("2")) + `"]}`
 	tests := []struct {
 		name, labels string
@@ -49,7 +49,7 @@ func TestStoredConfig(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c, err := ParseStoredConfig([]byte(`{"architecture":"arm64","config":{"Labels":` + tt.labels + `},` + diffIDs + `}`))
+			c, err := ParseImageConfig([]byte(`{"architecture":"arm64","config":{"Labels":` + tt.labels + `},` + diffIDs + `}`))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -63,7 +63,7 @@ func TestStoredConfig(t *testing.T) {
 		})
 	}
 	for _, bad := range []string{"", "null", "{}", `{"architecture":"amd64"}`, "{" + diffIDs + "}", `{"architecture":"a","rootfs":{"diff_ids":["x"]}}`, `{"architecture":1}`} {
-		if got, err := ParseStoredConfig([]byte(bad)); err == nil {
+		if got, err := ParseImageConfig([]byte(bad)); err == nil {
 			t.Errorf("no error for %q: %+v", bad, got)
 		}
 	}
@@ -77,7 +77,7 @@ func FuzzParseStoredImage(f *testing.F) {
 		if err == nil && (m.Config == "" || len(m.Layers) == 0) {
 			t.Errorf("manifest = %+v", m)
 		}
-		c, err := ParseStoredConfig(b)
+		c, err := ParseImageConfig(b)
 		if err == nil && (c.Architecture == "" || len(c.DiffIDs) == 0) {
 			t.Errorf("config = %+v", c)
 		}
