@@ -3,9 +3,12 @@ package ostree
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
+	"strings"
 
 	"github.com/oneboot/oneboot/pkg/ostree/format"
+	"github.com/oneboot/oneboot/pkg/rpmdb"
 	"github.com/oneboot/oneboot/pkg/verdict"
 )
 
@@ -130,4 +133,95 @@ func (r *factReader) packages(b *verdict.Booted) {
 	}
 	b.Packages = r.listed(r.commit, r.b.Checksum)
 	b.BasePackages = r.baseListed()
+}
+
+// rpmDatabaseDirs are where a tree has its rpm database; one of them, or both
+// of other trees, may be links (RPMOSTREE_RPMDB_LOCATION and
+// RPMOSTREE_SYSIMAGE_RPMDB in rpm-ostree).
+func rpmDatabaseDirs() []string { return []string{"usr/share/rpm", "usr/lib/sysimage/rpm"} }
+
+const rpmDatabase = "rpmdb.sqlite"
+
+// Packages reads the packages of a deployment and, where packages are layered
+// on the node, those of the commit beneath; else base is not gathered. They
+// come from the commits' metadata or, which takes longer, from the rpm
+// database among the commits' own files.
+func (s *Sysroot) Packages(b *Booted) (packages, base verdict.Fact[[]verdict.Package]) {
+	r := factReader{s: s, b: b}
+	r.commit, r.commitErr = s.repo.Commit(b.Checksum)
+	r.base, r.baseErr = r.findBase()
+	r.facts.Booted.Identity = r.identity()
+	f := &r.facts.Booted
+	r.packages(f)
+	if !f.Packages.Gathered() {
+		f.Packages = fact(&r, func() ([]verdict.Package, error) { return s.installed(b.Checksum, r.commit) })
+	}
+	if r.baseErr == nil && r.base.commit != r.commit && !f.BasePackages.Gathered() {
+		f.BasePackages = fact(&r, func() ([]verdict.Package, error) { return s.installed(r.base.sum, r.base.commit) })
+	}
+	return f.Packages, f.BasePackages
+}
+
+// installed lists the rpm database in a commit's tree. The folders are not
+// looked for through links, whose targets nothing vouches for: where one
+// folder is a link the other one is not.
+func (s *Sysroot) installed(sum verdict.Checksum, c *format.Commit) ([]verdict.Package, error) {
+	where := "reading the rpm database of commit " + string(sum)
+	var found Entry
+	var dir string
+	for _, d := range rpmDatabaseDirs() {
+		e, err := s.repo.Lookup(c.Root, path.Join(d, rpmDatabase))
+		switch {
+		case errors.Is(err, ErrNotInTree):
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", where, err)
+		case dir != "" && e.File != found.File:
+			return nil, fmt.Errorf("%s: those in %s and %s differ", where, dir, d)
+		}
+		found, dir = e, d
+		if err := s.noJournal(c.Root, d); err != nil {
+			return nil, fmt.Errorf("%s: %w", where, err)
+		}
+	}
+	if dir == "" {
+		return nil, fmt.Errorf("%s: no %s in %s: other databases than sqlite's (EL9 and later) are not read", where, rpmDatabase, strings.Join(rpmDatabaseDirs(), " or "))
+	}
+	if found.IsDir() {
+		return nil, fmt.Errorf("%s: %s is a directory", where, path.Join(dir, rpmDatabase))
+	}
+	db, err := s.repo.content(found.File, rpmdb.MaxSize)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", where, err)
+	}
+	defer db.Close()
+	list, err := rpmdb.List(db, db.size)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s: %w", where, path.Join(dir, rpmDatabase), err)
+	}
+	return list, nil
+}
+
+// noJournal makes sure that the database file is the whole database. rpm
+// leaves an empty write-ahead log behind.
+func (s *Sysroot) noJournal(root verdict.Root, dir string) error {
+	for _, suffix := range []string{"-wal", "-journal"} {
+		name := path.Join(dir, rpmDatabase+suffix)
+		e, err := s.repo.Lookup(root, name)
+		if errors.Is(err, ErrNotInTree) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if e.IsDir() {
+			return fmt.Errorf("%s is a directory", name)
+		}
+		c, err := s.repo.content(e.File, 0)
+		if err != nil {
+			return fmt.Errorf("%s is not empty or not readable: %w", name, err)
+		}
+		c.Close()
+	}
+	return nil
 }

@@ -26,6 +26,10 @@ const (
 	modeArchiveZ2       = "archive-z2"
 )
 
+// userMeta is the extended attribute that holds owner, mode and attributes of
+// a file in a repository of mode bare-user.
+const userMeta = "user.ostreemeta"
+
 const (
 	maxTreeDepth = 64
 	maxLinks     = 16
@@ -224,7 +228,7 @@ func (r *Repo) bareUserLink(c verdict.Checksum) (string, bool, error) {
 	}
 	defer f.Close()
 	buf := make([]byte, 64<<10)
-	n, err := unix.Fgetxattr(int(f.Fd()), "user.ostreemeta", buf)
+	n, err := unix.Fgetxattr(int(f.Fd()), userMeta, buf)
 	if err != nil {
 		return "", false, fmt.Errorf("reading user.ostreemeta of %s: %w", name, err)
 	}
@@ -256,19 +260,7 @@ func (r *Repo) archiveLink(c verdict.Checksum) (string, bool, error) {
 		return "", false, fmt.Errorf("reading file object: %w", err)
 	}
 	defer f.Close()
-	head := make([]byte, 8, 4<<10)
-	if _, err := io.ReadFull(f, head); err != nil {
-		return "", false, fmt.Errorf("reading file object %s: header ends early", name)
-	}
-	size := binary.BigEndian.Uint32(head)
-	if size > format.MaxFileHeader {
-		return "", false, fmt.Errorf("reading file object %s: header of %d bytes", name, size)
-	}
-	b := make([]byte, size)
-	if _, err := io.ReadFull(f, b); err != nil {
-		return "", false, fmt.Errorf("reading file object %s: header ends early", name)
-	}
-	h, err := format.ParseArchiveFileHeader(b)
+	h, err := archiveHeader(f)
 	if err != nil {
 		return "", false, fmt.Errorf("reading file object %s: %w", name, err)
 	}

@@ -1,12 +1,10 @@
 package format
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/oneboot/oneboot/pkg/verdict"
 )
@@ -198,12 +196,6 @@ type DirMeta struct {
 	Xattrs         []Xattr
 }
 
-// An Xattr is an extended attribute.
-type Xattr struct {
-	Name  string
-	Value []byte
-}
-
 // ParseDirMeta decodes a dirmeta object.
 func ParseDirMeta(b []byte) (*DirMeta, error) {
 	fs, err := parseObject(dirMetaType, b)
@@ -211,22 +203,7 @@ func ParseDirMeta(b []byte) (*DirMeta, error) {
 		return nil, err
 	}
 	m := &DirMeta{UID: fs[0].uint32BE(), GID: fs[1].uint32BE(), Mode: fs[2].uint32BE()}
-	err = fs[3].each(func(e value) error {
-		x, err := e.fields()
-		if err != nil {
-			return err
-		}
-		name, ok := bytes.CutSuffix(x[0].b, []byte{0})
-		if !ok || len(name) == 0 || bytes.IndexByte(name, 0) >= 0 || !utf8.Valid(name) {
-			return malformed("name of an extended attribute")
-		}
-		if len(m.Xattrs) >= maxElements {
-			return malformed("more than %d extended attributes", maxElements)
-		}
-		m.Xattrs = append(m.Xattrs, Xattr{string(name), append([]byte(nil), x[1].b...)})
-		return nil
-	})
-	if err != nil {
+	if m.Xattrs, err = parseXattrs(fs[3]); err != nil {
 		return nil, err
 	}
 	const typeMask, directory = 0o170000, 0o040000
@@ -253,32 +230,4 @@ func binaryChecksum(field string, b []byte) (verdict.Checksum, error) {
 		return "", malformed("%s: checksum of %d bytes, want %d", field, len(b), sha256.Size)
 	}
 	return verdict.Checksum(hex.EncodeToString(b)), nil
-}
-
-// MaxFileHeader bounds the header of a content object, in bytes. Extended
-// attributes are limited to 64 KiB each by Linux.
-const MaxFileHeader = 1 << 20
-
-// An ArchiveFileHeader is the header of a content object in an archive
-// repository, without its extended attributes.
-type ArchiveFileHeader struct {
-	// Size is that of the uncompressed content, in bytes.
-	Size           uint64
-	UID, GID, Mode uint32
-	// Target is a symbolic link's target, else empty.
-	Target string
-}
-
-// ParseArchiveFileHeader decodes the GVariant (tuuuusa(ayay)) that follows
-// the eight bytes of length and padding (OSTREE zlib file header).
-func ParseArchiveFileHeader(b []byte) (*ArchiveFileHeader, error) {
-	fs, err := parseObject("(tuuuusa(ayay))", b)
-	if err != nil {
-		return nil, err
-	}
-	h := &ArchiveFileHeader{Size: fs[0].uint64BE(), UID: fs[1].uint32BE(), GID: fs[2].uint32BE(), Mode: fs[3].uint32BE()}
-	if h.Target, err = fs[5].text(); err != nil {
-		return nil, fmt.Errorf("symlink target: %w", err)
-	}
-	return h, nil
 }

@@ -225,6 +225,18 @@ func FuzzParseDirMeta(f *testing.F) {
 	})
 }
 
+func FuzzParseUserMeta(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x81\xa4"))
+	f.Add([]byte("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x81\xa4user.a\x00first\x07\x0d"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := format.ParseUserMeta(b)
+		if err == nil && len(h.Bytes()) < len(b) {
+			t.Errorf("%d bytes of header from %d", len(h.Bytes()), len(b))
+		}
+	})
+}
+
 func FuzzParseArchiveFileHeader(f *testing.F) {
 	f.Add(testdata(f, "link.header"))
 	f.Add(testdata(f, "file.header"))
