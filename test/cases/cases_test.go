@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -37,10 +39,17 @@ func (w *world) run(r runSpec) {
 	if err := w.lab.net.set(w, r.Network, r.ProxyUser); err != nil {
 		w.t.Fatal(err)
 	}
-	if r.Node == nil {
-		w.t.Fatal("the run has no node")
+	if r.Node != nil {
+		opts.Root = w.node(r).Dir
+	} else {
+		opts.Root = w.elsewhere(r)
 	}
-	opts.Root = w.node(r).Dir
+	if r.Status != "" {
+		opts.StatusFile = filepath.Join(w.dir, "status.json")
+		if err := os.WriteFile(opts.StatusFile, []byte(w.text(r.Status)), 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+	}
 	var v verdict.Verdict
 	if r.Unprivileged {
 		v = must[verdict.Verdict](w.t)(analyzeUnprivileged(opts))

@@ -3,8 +3,10 @@ package cases
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/oneboot/oneboot/test/nativeimage"
@@ -18,6 +20,18 @@ const (
 	// foreignUser owns files that are closed to the program.
 	foreignUser = 65534
 )
+
+// elsewhere is a root that is not the node's: it has the MachineConfig and the
+// way to the network, and a saved status must speak for itself.
+func (w *world) elsewhere(r runSpec) string {
+	w.t.Helper()
+	root := &sysroot.Root{Dir: filepath.Join(sysroot.TempDir(w.t), "elsewhere")}
+	w.write(root, proxyPath, "HTTPS_PROXY=http://"+w.lab.net.proxyHost+"\n")
+	w.write(root, caPath, w.lab.net.authority.pem)
+	w.write(root, sysroot.PolicyPath, `{"default":[{"type":"insecureAcceptAnything"}]}`+"\n")
+	w.write(root, sysroot.MachineConfigPath, w.machineConfig(r))
+	return root.Dir
+}
 
 // A machine is a sysroot that the runs of a case with equal deployments share.
 type machine struct {
@@ -71,11 +85,9 @@ func (w *world) node(r runSpec) *sysroot.Root {
 	}
 	w.write(root, proxyPath, "HTTPS_PROXY=http://"+w.lab.net.proxyHost+"\n")
 	w.write(root, caPath, w.lab.net.authority.pem)
-	if r.Wanted != "" || r.MachineConfig != "" {
-		w.write(root, sysroot.MachineConfigPath, w.machineConfig(r))
-	}
+	w.write(root, sysroot.MachineConfigPath, w.machineConfig(r))
 	for name, what := range r.Node.Files {
-		m.placed = append(m.placed, name)
+		m.placed = append(m.placed, w.substitute(name))
 		w.place(root, name, what)
 	}
 	for _, name := range r.Node.Closed {
@@ -121,6 +133,9 @@ func (w *world) deployAll(s *sysroot.Sysroot, n *nodeSpec) sysroot.Deployment {
 func (w *world) deploy(s *sysroot.Sysroot, n *nodeSpec, d deploymentSpec) sysroot.Deployment {
 	w.t.Helper()
 	commit := w.bring(s, d)
+	if d.Layered != nil {
+		commit = must[string](w.t)(s.CommitLayer(w.layer(commit, d)))
+	}
 	origin := d.Origin
 	if origin != "" {
 		if !strings.Contains(origin, "\n") {
@@ -136,6 +151,26 @@ func (w *world) deploy(s *sysroot.Sysroot, n *nodeSpec, d deploymentSpec) sysroo
 	kargs := append([]string{"root=UUID=00000000-0000-4000-8000-000000000001", "rw", "$ignition_firstboot"}, n.Kargs...)
 	return must[sysroot.Deployment](w.t)(s.Deploy(commit, sysroot.DeployOptions{
 		Stateroot: d.Stateroot, KernelArguments: kargs, Origin: origin}))
+}
+
+// layer says how rpm-ostree changed a commit.
+func (w *world) layer(base string, d deploymentSpec) sysroot.ClientLayer {
+	var c commitSpec
+	if d.Image == "" {
+		c = w.Commits[d.Commit]
+	}
+	kernel := sysroot.DefaultKernel
+	if c.Kernel != "" {
+		kernel = c.Kernel
+	}
+	l := sysroot.ClientLayer{Base: base, BasePackages: packagesOf(c, kernel),
+		Requested: d.Layered.Requested, Removed: d.Layered.Removed, Kernel: d.Layered.Kernel}
+	for _, name := range slices.Sorted(maps.Keys(d.Layered.Added)) {
+		p := sysroot.Package{Name: name, Arch: "x86_64"}
+		p.Epoch, p.Version, p.Release = splitEVR(d.Layered.Added[name])
+		l.Added = append(l.Added, p)
+	}
+	return l
 }
 
 // bring gets the commit of a deployment into the node's repository.
@@ -204,7 +239,7 @@ func (w *world) machineConfig(r runSpec) string {
 	} else {
 		text = must[string](w.t)(sysroot.MachineConfig{OSImageURL: w.substitute(r.Wanted)}.JSON())
 	}
-	if len(r.Set) == 0 {
+	if len(r.Set) == 0 && r.Release == "" {
 		return text
 	}
 	var doc map[string]any
@@ -218,12 +253,16 @@ func (w *world) machineConfig(r runSpec) string {
 		}
 		spec[k] = v
 	}
+	if metadata, ok := doc["metadata"].(map[string]any); ok && r.Release != "" {
+		metadata["annotations"] = map[string]string{"machineconfiguration.openshift.io/release-image-version": r.Release}
+	}
 	return string(must[[]byte](w.t)(json.MarshalIndent(doc, "", "  "))) + "\n"
 }
 
 // place puts one thing below the root.
 func (w *world) place(root *sysroot.Root, name, what string) {
 	w.t.Helper()
+	name = w.substitute(name)
 	path := root.Path(name)
 	target, isLink := strings.CutPrefix(what, "-> ")
 	text, isText := strings.CutPrefix(what, "= ")

@@ -80,8 +80,10 @@ type runSpec struct {
 	MachineConfig string `yaml:"machineconfig"`
 	// Wanted, where there is no such file, is the osImageURL; Set overrides
 	// keys of the MachineConfig's spec.
-	Wanted string         `yaml:"wanted"`
-	Set    map[string]any `yaml:"set"`
+	Wanted string `yaml:"wanted"`
+	// Release is the OpenShift release that the MachineConfig was rendered by.
+	Release string         `yaml:"release"`
+	Set     map[string]any `yaml:"set"`
 	// Network says what answers, by host[:port] or host/repository.
 	Network map[string]siteSpec `yaml:"network"`
 	// Full gathers every fact.
@@ -123,9 +125,22 @@ type deploymentSpec struct {
 	Booted    bool   `yaml:"booted"`
 	// Origin is the origin file: a file of the case, or a text with newlines.
 	Origin string `yaml:"origin"`
+	// Layered are packages that rpm-ostree has layered on the node.
+	Layered *layeredSpec `yaml:"layered"`
 	// Digest is the manifest digest that the commit stores, where it is not
 	// the image's own.
 	Digest string `yaml:"digest"`
+}
+
+// A layeredSpec is what rpm-ostree has done to a commit on the node.
+type layeredSpec struct {
+	// Requested are the packages asked for, Added those that came, name to
+	// [epoch:]version-release, Removed the base packages that went.
+	Requested []string          `yaml:"requested"`
+	Added     map[string]string `yaml:"added"`
+	Removed   []string          `yaml:"removed"`
+	// Kernel is the release of the layered kernel.
+	Kernel string `yaml:"kernel"`
 }
 
 // A siteSpec is what answers at a host or in a repository.

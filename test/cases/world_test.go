@@ -162,14 +162,18 @@ func packagesOf(s commitSpec, kernel string) []sysroot.Package {
 		if !ok {
 			continue
 		}
-		epoch, rest, found := strings.Cut(evr, ":")
-		if !found {
-			epoch, rest = "0", evr
-		}
-		list[i].Epoch = epoch
-		list[i].Version, list[i].Release, _ = strings.Cut(rest, "-")
+		list[i].Epoch, list[i].Version, list[i].Release = splitEVR(evr)
 	}
 	return list
+}
+
+func splitEVR(evr string) (epoch, version, release string) {
+	epoch, rest, found := strings.Cut(evr, ":")
+	if !found {
+		epoch, rest = "0", evr
+	}
+	version, release, _ = strings.Cut(rest, "-")
+	return epoch, version, release
 }
 
 // image builds an image once.
