@@ -28,13 +28,13 @@ const (
 // a bound. So the kernel is asked how much came in.
 type floodGate struct {
 	mu    sync.Mutex
-	conns map[net.Conn]watched
+	conns map[net.Conn]*watched
 }
 
-// watched is a connection, and what it had received before.
+// watched is a connection, what it had received before, and when last asked.
 type watched struct {
-	raw    syscall.RawConn
-	before uint64
+	raw          syscall.RawConn
+	before, seen uint64
 }
 
 // add watches a connection that is about to be used.
@@ -53,22 +53,23 @@ func (g *floodGate) add(conn net.Conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.conns == nil {
-		g.conns = map[net.Conn]watched{}
+		g.conns = map[net.Conn]*watched{}
 	}
 	if _, ok := g.conns[conn]; !ok {
-		g.conns[conn] = watched{raw, received(raw)}
+		g.conns[conn] = &watched{raw: raw, before: received(raw)}
 	}
 }
 
-// total is what came in since the connections were added. What a closed one
-// received is no longer known.
+// total is what came in since the connections were added. Of a closed one that
+// is known which it had received when it was last asked.
 func (g *floodGate) total() uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var n uint64
 	for _, w := range g.conns {
-		if now := received(w.raw); now > w.before {
-			n += now - w.before
+		w.seen = max(w.seen, received(w.raw))
+		if w.seen > w.before {
+			n += w.seen - w.before
 		}
 	}
 	return n

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -474,6 +475,34 @@ func TestLookasides(t *testing.T) {
 				t.Errorf("the message names a private copy: %v", err)
 			}
 		})
+	}
+}
+
+// A server that closes each connection cannot send without end either.
+func TestSignatureFlood(t *testing.T) {
+	keys := newKeyring()
+	s := newSigned(t, keys)
+	s.policy(wantPGP)
+	var sent atomic.Int64
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "close")
+		b := append([]byte{0x90}, make([]byte, maxSignatureBytes-1)...)
+		for len(b) > 0 {
+			n, err := w.Write(b[:64<<10])
+			if sent.Add(int64(n)); err != nil {
+				return
+			}
+			b = b[64<<10:]
+		}
+	}))
+	defer web.Close()
+	s.files[registriesD+"/a.yaml"] = "default-docker:\n  lookaside: " + web.URL + "\n"
+	got, err := s.image(s.amd64.digest).VerifySignature(t.Context())
+	if CodeOf(err) != RegistryServerError {
+		t.Errorf("got %+v, %q: %v", got, CodeOf(err), err)
+	}
+	if n := sent.Load(); n > 64<<20 {
+		t.Errorf("%d bytes of %d were sent", n, maxSignatures*maxSignatureBytes)
 	}
 }
 
