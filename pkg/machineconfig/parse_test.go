@@ -34,6 +34,7 @@ func TestParseFiles(t *testing.T) {
 	}{
 		{"served-3.4.json", verdict.MachineConfig{
 			Name:            "rendered-worker-9a6b1f0c2d3e4f5061728394a5b6c7d8",
+			Release:         "4.18.3",
 			OSImageURL:      "quay.io/openshift-release-dev/ocp-v4.0-art-dev@sha256:57864105c9e7c669662415f395b0d6ef9b5ba1007bf2685ec041902d9cc33514",
 			Digest:          "sha256:57864105c9e7c669662415f395b0d6ef9b5ba1007bf2685ec041902d9cc33514",
 			KernelArguments: []string{"systemd.unified_cgroup_hierarchy=1", `cgroup_no_v1="all"`, "psi=0"},
