@@ -84,8 +84,25 @@ func (c *Config) stageHostCerts(root *hostfs.Root, dir, host string) error {
 		if err := os.WriteFile(copied, b, 0o600); err != nil {
 			return fail(CertsInvalid, name, bare(err))
 		}
+		if ext == ".crt" {
+			c.addHostCA(host, b)
+		}
 	}
 	return nil
+}
+
+// addHostCA trusts CAs for one registry, beside the system's.
+func (c *Config) addHostCA(host string, pems []byte) {
+	if host == "docker.io" {
+		host = "registry-1.docker.io" // where the library connects to
+	}
+	if c.hostPools == nil {
+		c.hostPools = map[string]*x509.CertPool{}
+	}
+	if c.hostPools[host] == nil {
+		c.hostPools[host] = c.pool.Clone()
+	}
+	c.hostPools[host].AppendCertsFromPEM(pems)
 }
 
 // caBundles are the places where distributions keep the system's CAs: the

@@ -49,8 +49,10 @@ type Config struct {
 	memory []*os.File
 	auth   string
 	pool   *x509.CertPool
-	proxy  func(*url.URL) (*url.URL, error)
-	policy policyFile
+	// hostPools are the CAs for registries with CAs of their own.
+	hostPools map[string]*x509.CertPool
+	proxy     func(*url.URL) (*url.URL, error)
+	policy    policyFile
 	// helpers is set where the host fetches credentials by a program, which
 	// this package never runs.
 	helpers bool
@@ -128,6 +130,11 @@ const (
 func (c *Config) systemContext(arch string) *types.SystemContext {
 	// The library adds a registry's own CAs to the pool that it is given.
 	tlsConfig := &tls.Config{RootCAs: c.pool.Clone(), MinVersion: tls.VersionTLS12}
+	proxy := c.proxy
+	if len(c.hostPools) > 0 {
+		trust := &hostTrust{proxy: c.proxy, system: c.pool, registries: c.hostPools}
+		proxy, tlsConfig.VerifyConnection = trust.proxyFor, trust.verify
+	}
 	sys := &types.SystemContext{
 		RootForImplicitAbsolutePaths: c.dir,
 		SystemRegistriesConfPath:     c.staged(registriesConf),
@@ -137,7 +144,7 @@ func (c *Config) systemContext(arch string) *types.SystemContext {
 		SignaturePolicyPath:          c.staged(policyPath),
 		AuthFilePath:                 c.auth,
 		BaseTLSConfig:                tlsConfig,
-		DockerProxy:                  c.proxy,
+		DockerProxy:                  proxy,
 		DockerRegistryUserAgent:      "oneboot",
 		OSChoice:                     "linux",
 		ArchitectureChoice:           arch,

@@ -89,7 +89,7 @@ func TestAuthFiles(t *testing.T) {
 				if tt.skopeo == "" {
 					return
 				}
-				if err := l.skopeo(t, url, "--authfile="+l.root.Path(tt.skopeo)); (err == nil) != (tt.want.code == "") {
+				if err := l.skopeo(t, url, "--authfile="+l.root.Path(tt.skopeo)); (err != nil) != tt.want.failed {
 					t.Errorf("skopeo: %v", err)
 				}
 			})
@@ -126,7 +126,7 @@ func TestMirrorAuth(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l.host(t, url, files{confFile: tt.conf, kubeletFile: tt.auth})
 			tt.want.check(t, l.analyze(t))
-			if err := l.skopeo(t, url, "--authfile="+l.root.Path(kubeletFile)); (err == nil) != (tt.want.code == "") {
+			if err := l.skopeo(t, url, "--authfile="+l.root.Path(kubeletFile)); (err != nil) != tt.want.failed {
 				t.Errorf("skopeo: %v", err)
 			}
 		})

@@ -166,6 +166,6 @@ func (c child) verdict(t *testing.T) verdict.Verdict {
 func (l *lab) skopeo(t testing.TB, reference string, args ...string) error {
 	t.Helper()
 	args = append([]string{"--command-timeout=20s", "inspect", "--raw", "--no-tags"}, args...)
-	_, err := child{Root: l.root.Dir, Skopeo: append(args, "docker://"+reference)}.run("HOME=/nonexistent", "XDG_RUNTIME_DIR=/nonexistent")
+	_, err := child{Root: l.root.Dir, Skopeo: append(args, "docker://"+reference)}.run("HOME=/nonexistent", "XDG_RUNTIME_DIR=/", "SSL_CERT_FILE=", "SSL_CERT_DIR=")
 	return err
 }

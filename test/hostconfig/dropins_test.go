@@ -91,7 +91,7 @@ func TestDropIns(t *testing.T) {
 			if tt.name == "pipe" {
 				return
 			}
-			if err := l.skopeo(t, url); ((err == nil) == (tt.want.code == "")) == (tt.unlike != "") {
+			if err := l.skopeo(t, url); ((err != nil) == tt.want.failed) == (tt.unlike != "") {
 				t.Errorf("skopeo: %v", err)
 			}
 		})

@@ -107,7 +107,7 @@ func TestMirrors(t *testing.T) {
 			}
 			reset(registries)
 			err := l.skopeo(t, url)
-			if same := (err == nil) == (tt.want.code == ""); same == (tt.unlike != "") {
+			if same := (err != nil) == tt.want.failed; same == (tt.unlike != "") {
 				t.Errorf("skopeo: %v", err)
 			}
 			// It asks the same registries.

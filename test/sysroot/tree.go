@@ -90,6 +90,10 @@ func (t Tree) Write(dir string) error {
 			return err
 		}
 	}
+	// Of a folder made for a test, only its owner may read.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
 	files := t.standardFiles(string(program))
 	if t.Packages != nil {
 		database, err := rpmDatabaseFiles(t.Packages)
