@@ -153,18 +153,24 @@ func (f authFile) find(key string) authEntry {
 // docker wrote them; a key that is the host itself stands before.
 func (f authFile) addHosts() {
 	for _, key := range slices.Sorted(maps.Keys(f.Auths)) {
-		host := strings.TrimPrefix(strings.TrimPrefix(key, "http://"), "https://")
-		if host != key {
-			host, _, _ = strings.Cut(host, "/")
-		}
-		switch host {
-		case "index.docker.io", "registry-1.docker.io":
-			host = "docker.io"
-		}
+		host := hostOfKey(key)
 		if _, ok := f.Auths[host]; !ok {
 			f.Auths[host] = f.Auths[key]
 		}
 	}
+}
+
+// hostOfKey is the registry that an address names, and any other key itself.
+func hostOfKey(key string) string {
+	host := strings.TrimPrefix(strings.TrimPrefix(key, "http://"), "https://")
+	if host != key {
+		host, _, _ = strings.Cut(host, "/")
+	}
+	switch host {
+	case "index.docker.io", "registry-1.docker.io":
+		return "docker.io"
+	}
+	return host
 }
 
 func readCallersFile(name string) ([]byte, error) {
