@@ -222,7 +222,7 @@ func parseManifest(raw rawManifest) (Manifest, error) {
 		if l.Size < 0 {
 			return Manifest{}, fmt.Errorf("layer %d: size %d", i, l.Size)
 		}
-		m.Layers = append(m.Layers, verdict.Layer{Digest: d, Size: l.Size})
+		m.Layers = append(m.Layers, verdict.Layer{Digest: d, Size: l.Size, Zstd: strings.HasSuffix(l.MediaType, "+zstd")})
 		m.LayerMediaTypes = append(m.LayerMediaTypes, l.MediaType)
 	}
 	return m, nil

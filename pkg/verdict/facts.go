@@ -355,6 +355,9 @@ type Layer struct {
 	Digest Digest `json:"digest"`
 	// Size is the compressed size in bytes.
 	Size int64 `json:"size"`
+	// Zstd says that the manifest calls it compressed with zstd; for a
+	// warning only.
+	Zstd bool `json:"zstd,omitempty"`
 }
 
 // Target holds the facts of the wanted OS.

@@ -151,6 +151,11 @@ const (
 	NeedSignature Need = "target-signature"
 )
 
+// AllNeeds returns all needs, cheapest first.
+func AllNeeds() []Need {
+	return []Need{NeedPackages, NeedInstance, NeedManifest, NeedConfig, NeedInnerCommit, NeedExtensions, NeedSignature}
+}
+
 // A Check is one comparison.
 type Check struct {
 	Name    CheckName `json:"name"`
@@ -318,6 +323,9 @@ func Decide(b Booted, t Target, p Policy) Verdict {
 		v.Needs = needs
 	}
 	v.Action, v.Conclusive, v.Reason = conclude(v.Checks)
+	if v.Action == Proceed {
+		v.Warnings = append(v.Warnings, forecastWarnings(b, t)...)
+	}
 	v.Needs = append(v.Needs, predictionNeeds(b, t, v, p)...)
 	return v
 }
