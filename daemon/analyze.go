@@ -18,6 +18,7 @@ import (
 	"github.com/oneboot/oneboot/pkg/hostfs"
 	"github.com/oneboot/oneboot/pkg/machineconfig"
 	"github.com/oneboot/oneboot/pkg/osimage"
+	"github.com/oneboot/oneboot/pkg/ostree"
 	"github.com/oneboot/oneboot/pkg/verdict"
 )
 
@@ -87,12 +88,17 @@ type run struct {
 	stranger bool
 	// etc is put before /etc: empty on a booted root, the default
 	// deployment's folder on an unbooted disk.
-	etc      string
-	config   *osimage.Config
-	image    *osimage.Image
-	imageErr error
-	warnings []string
-	errors   []verdict.Error
+	etc string
+	// sysroot and deployment are nil where they could not be read.
+	sysroot    *ostree.Sysroot
+	deployment *ostree.Booted
+	config     *osimage.Config
+	image      *osimage.Image
+	imageErr   error
+	// extensions is the extensions image, once it was asked for.
+	extensions *osimage.Image
+	warnings   []string
+	errors     []verdict.Error
 }
 
 // Analyze decides and changes nothing. Whatever goes wrong with the host, the
@@ -128,8 +134,10 @@ func (r *run) analyze(ctx context.Context) (v verdict.Verdict, transfer osimage.
 		if fault := recover(); fault != nil {
 			v = r.undecided(fault)
 		}
-		if r.image != nil {
-			transfer = r.image.Transfer()
+		for _, image := range []*osimage.Image{r.image, r.extensions} {
+			if image != nil {
+				transfer = transfer.Plus(image.Transfer())
+			}
 		}
 	}()
 	defer r.close()
@@ -204,7 +212,7 @@ func (r *run) decide(ctx context.Context) verdict.Verdict {
 // firstNew finds the cheapest need not asked for yet. No need is asked for
 // twice, so that the loop ends.
 func firstNew(needs []verdict.Need, asked map[verdict.Need]bool) (verdict.Need, bool) {
-	for _, n := range []verdict.Need{verdict.NeedInstance, verdict.NeedManifest, verdict.NeedConfig, verdict.NeedInnerCommit, verdict.NeedSignature} {
+	for _, n := range verdict.AllNeeds() {
 		for _, have := range needs {
 			if have == n && !asked[n] {
 				return n, true
@@ -217,8 +225,10 @@ func firstNew(needs []verdict.Need, asked map[verdict.Need]bool) (verdict.Need, 
 // close lets go of the target; what cannot be removed is only worth a word,
 // but the verdict is out already.
 func (r *run) close() {
-	if r.image != nil {
-		_ = r.image.Close()
+	for _, image := range []*osimage.Image{r.image, r.extensions} {
+		if image != nil {
+			_ = image.Close()
+		}
 	}
 	if r.config != nil {
 		_ = r.config.Close()

@@ -62,6 +62,7 @@ func (r *run) gatherSysroot() error {
 	if r.opts.Unbooted {
 		r.etc = booted.Dir
 	}
+	r.sysroot, r.deployment = sysroot, booted
 	facts := sysroot.Facts(booted)
 	r.booted = facts.Booted
 	for _, err := range facts.Unreadable {

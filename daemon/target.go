@@ -66,16 +66,28 @@ func (r *run) openTarget(ctx context.Context) {
 	}
 }
 
-// gather asks the target for one fact and records the answer, or why there is
-// none. A fact that cannot be had makes those behind it unknown too.
+var errOffline = errors.New("not asked: --offline")
+
+// gather asks for one fact and records the answer, or why there is none.
 func (r *run) gather(ctx context.Context, need verdict.Need) {
-	if need == verdict.NeedSignature {
+	switch need {
+	case verdict.NeedPackages:
+		r.gatherPackages()
+	case verdict.NeedExtensions:
+		r.gatherExtensions(ctx)
+	case verdict.NeedSignature:
 		r.gatherSignature(ctx)
-		return
+	default:
+		r.gatherIdentity(ctx, need)
 	}
+}
+
+// gatherIdentity asks the target what it is. A fact that cannot be had makes
+// those behind it unknown too.
+func (r *run) gatherIdentity(ctx context.Context, need verdict.Need) {
 	err := r.imageErr
 	if err == nil && r.opts.Offline && !r.image.Local() {
-		err = errors.New("not asked: --offline")
+		err = errOffline
 	}
 	if err == nil {
 		err = r.ask(ctx, need)
@@ -97,7 +109,7 @@ func (r *run) gather(ctx context.Context, need verdict.Need) {
 func (r *run) gatherSignature(ctx context.Context) {
 	err := r.imageErr
 	if err == nil && r.opts.Offline && !r.image.Local() {
-		err = errors.New("not asked: --offline")
+		err = errOffline
 	}
 	var policy verdict.SignaturePolicy
 	if err == nil {

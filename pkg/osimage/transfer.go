@@ -17,6 +17,11 @@ type Transfer struct {
 	Bytes int64
 }
 
+// Plus adds what another image has cost.
+func (t Transfer) Plus(o Transfer) Transfer {
+	return Transfer{Requests: t.Requests + o.Requests, Bytes: t.Bytes + o.Bytes}
+}
+
 type meter struct {
 	requests atomic.Int64
 	bytes    atomic.Int64

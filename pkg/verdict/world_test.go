@@ -71,7 +71,7 @@ func drawWorld(r *rapid.T, proof verdict.Proof) world {
 	w.t.Identity.FinalDiffID = verdict.Known(targetIDs[len(targetIDs)-1])
 	w.t.Identity.DerivedLayers = verdict.Known(0)
 	w.t.Identity.InnerCommit = verdict.Known(verdict.InnerCommit{Checksum: commit, Root: root,
-		Source: rapid.SampledFrom([]verdict.CommitSource{verdict.CommitFromLayerHead, verdict.CommitFromLayer}).Draw(r, "source")})
+		Source: rapid.SampledFrom([]verdict.CommitSource{verdict.CommitFromLayerHead, verdict.CommitFromLayer, verdict.CommitFromLegacyRepo}).Draw(r, "source")})
 
 	dep := verdict.Deployment{Checksum: commit, Stateroot: "rhcos", Kind: verdict.PlainCommit, Root: root}
 	bi := verdict.Identity{DerivedLayers: verdict.Known(0),

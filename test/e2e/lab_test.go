@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -81,7 +82,7 @@ func makeLab() (*lab, error) {
 		return nil, err
 	}
 	tree := sysroot.Tree{FillerBytes: 2 << 20}
-	packages := sysroot.Packages(500, tree.Kernel())
+	packages := labPackages()
 	otherTree := sysroot.Tree{Version: "416.94.202411050000-0", FillerBytes: 2 << 20, FillerSeed: 1,
 		Files: map[string]sysroot.File{"usr/share/other": {Content: "another build\n"}}}
 	for _, c := range []struct {
@@ -158,6 +159,8 @@ type nodeOptions struct {
 	boot sysroot.BootOptions
 	// origin replaces the origin file's text.
 	origin string
+	// layer is put on what is deployed; its Base is filled in.
+	layer *sysroot.ClientLayer
 }
 
 // bootNode makes a node that has booted what the options say.
@@ -178,6 +181,21 @@ func (l *lab) bootNode(t testing.TB, o nodeOptions) *node {
 	return &node{Root: root, deployment: d}
 }
 
+// containerOrigin is what the disk image of an RHCOS release has.
+var containerOrigin = sysroot.ContainerOrigin("ostree-image-signed:oci-archive:/rhcos.ociarchive")
+
+// layerOrigin is what rpm-ostree adds to an origin.
+func layerOrigin(c sysroot.ClientLayer) string {
+	text := "[packages]\nrequested=" + strings.Join(c.Requested, ";") + ";\n"
+	if len(c.Removed) > 0 {
+		text += "[overrides]\nremove=" + strings.Join(c.Removed, ";") + ";\n"
+	}
+	return text
+}
+
+// labPackages are those of the lab's commits.
+func labPackages() []sysroot.Package { return sysroot.Packages(500, sysroot.DefaultKernel) }
+
 func (l *lab) deploy(t testing.TB, s *sysroot.Sysroot, o nodeOptions) sysroot.Deployment {
 	t.Helper()
 	commit, origin := o.commit, o.origin
@@ -188,10 +206,19 @@ func (l *lab) deploy(t testing.TB, s *sysroot.Sysroot, o nodeOptions) sysroot.De
 		}
 		commit = merge
 		if origin == "" {
-			origin = sysroot.ContainerOrigin("ostree-image-signed:oci-archive:/rhcos.ociarchive")
+			origin = containerOrigin
 		}
 	} else if _, err := sysroot.Ostree("pull-local", "--repo="+s.Repo(), "--disable-fsync", l.build.Repo(), commit); err != nil {
 		t.Fatal(err)
+	}
+	if o.layer != nil {
+		if origin == "" {
+			origin = "[origin]\nbaserefspec=" + commit + "\n"
+		}
+		origin += layerOrigin(*o.layer)
+		layer := *o.layer
+		layer.Base = commit
+		commit = must[string](t)(s.CommitLayer(layer))
 	}
 	kargs := append([]string{"root=UUID=6f0e", "rw", "$ignition_firstboot"}, o.kargs...)
 	d, err := s.Deploy(commit, sysroot.DeployOptions{KernelArguments: kargs, Origin: origin})

@@ -64,10 +64,11 @@ type Registry struct {
 	closing chan struct{}
 	served  sync.WaitGroup
 
-	mu       sync.Mutex
-	requests []Request
-	faults   []*Fault
-	tokens   map[string]string
+	mu        sync.Mutex
+	answering int // requests that have not ended
+	requests  []Request
+	faults    []*Fault
+	tokens    map[string]string
 }
 
 // A Request is a request that the registry has answered, or dropped.
@@ -176,11 +177,17 @@ func (r *Registry) Reference(repository, digestOrTag string) string {
 }
 
 // Requests returns the log: all requests that have ended, in the order of
-// their beginnings' answers.
+// their beginnings' answers. A client that hangs up early is gone before its
+// request ends here, so it waits a little for those that are being answered.
 func (r *Registry) Requests() []Request {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return append([]Request(nil), r.requests...)
+	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(time.Millisecond) {
+		r.mu.Lock()
+		if r.answering == 0 || time.Now().After(deadline) {
+			defer r.mu.Unlock()
+			return append([]Request(nil), r.requests...)
+		}
+		r.mu.Unlock()
+	}
 }
 
 // Bytes is the number of body bytes of all requests in the log.
@@ -203,9 +210,13 @@ func (r *Registry) ResetRequests() {
 func (r *Registry) serve(w http.ResponseWriter, req *http.Request) {
 	counted := &countingWriter{ResponseWriter: w}
 	fault := r.faultFor(req)
+	r.mu.Lock()
+	r.answering++
+	r.mu.Unlock()
 	defer func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		r.answering--
 		r.requests = append(r.requests, Request{
 			Method: req.Method, Path: req.URL.Path, Range: req.Header.Get("Range"),
 			Status: counted.status, Bytes: counted.bytes, Faulty: fault != nil,
