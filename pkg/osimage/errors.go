@@ -106,7 +106,7 @@ func classify(ctx context.Context, err error) Code {
 		return e.Code
 	}
 	// Where mirrors failed too, the code is that of the source.
-	err, _ = splitMirrors(err)
+	_, err = splitMirrors(err)
 	text := err.Error()
 	switch {
 	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
@@ -172,15 +172,15 @@ const mirrorsFailed = "(Mirrors also failed: "
 
 // splitMirrors separates the error of the last place that was tried, the source
 // itself, from the text about the mirrors before it.
-func splitMirrors(err error) (source error, mirrors string) {
+func splitMirrors(err error) (mirrors string, source error) {
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		if text := e.Error(); strings.HasPrefix(text, mirrorsFailed) {
 			if source = errors.Unwrap(e); source != nil {
-				return source, strings.TrimSuffix(text, source.Error())
+				return strings.TrimSuffix(text, source.Error()), source
 			}
 		}
 	}
-	return err, ""
+	return "", err
 }
 
 // passing finds failures in the library's text about mirrors that may pass.

@@ -174,7 +174,7 @@ func (img *Image) try(ctx context.Context, doing string, size int64, f func(cont
 // mirrorsMayAnswer reports whether a mirror failed for a passing reason. The
 // code is that of the source, which may be blocked for good.
 func mirrorsMayAnswer(err error) bool {
-	_, mirrors := splitMirrors(errors.Unwrap(err))
+	mirrors, _ := splitMirrors(errors.Unwrap(err))
 	return passing.MatchString(mirrors)
 }
 
