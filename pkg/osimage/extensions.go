@@ -31,8 +31,8 @@ const maxExtensionBytes = 4 << 30
 // heeded. Each is read whole and must match its digest and its diff id, since
 // a layer may hold a name twice.
 //
-// An image that was read to its base and offers nothing is an error with the
-// code NoExtensions.
+// An image that was read to its base and offers nothing, and an OS image with
+// the labels of an ostree-native one, is an error with the code NoExtensions.
 func (img *Image) Extensions(ctx context.Context) ([]verdict.Package, error) {
 	img.mu.Lock()
 	defer img.mu.Unlock()
@@ -47,6 +47,10 @@ func (img *Image) Extensions(ctx context.Context) ([]verdict.Package, error) {
 		}
 		if len(m.Layers) != len(c.DiffIDs) {
 			return nil, failText(ManifestInvalid, img.name, fmt.Sprintf("the manifest has %d layers, the config %d diff ids", len(m.Layers), len(c.DiffIDs)))
+		}
+		// An OS image of that kind offers nothing, and is large.
+		if key := nativeKey(c.Labels); key != "" {
+			return nil, failText(NoExtensions, img.name, "an OS image with the label "+key+" offers no extensions: they are in an image of their own")
 		}
 		return img.offered(ctx, m, c)
 	})

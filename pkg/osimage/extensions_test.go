@@ -107,6 +107,15 @@ func TestExtensionsImage(t *testing.T) {
 	}
 }
 
+// The layers of a native OS image are not read in vain.
+func TestExtensionsOfNativeImage(t *testing.T) {
+	r := startRegistry(t, registry.Options{})
+	img := openImage(t, push(t, r, native(t, commitBytes(7)).build(t)), configFor(t, r, nil))
+	if got, err := img.Extensions(t.Context()); CodeOf(err) != NoExtensions || img.Transfer().Requests != 3 {
+		t.Errorf("%v, %v, %d requests", got, err, img.Transfer().Requests)
+	}
+}
+
 // A name at two versions makes a list with a key twice.
 func TestExtensionsListWithTwoVersions(t *testing.T) {
 	m, err := nativeimage.BuildExtensions(t.TempDir(), nativeimage.ExtensionsOptions{Packages: []nativeimage.RPM{
