@@ -53,6 +53,7 @@ deps: deps-go
 	command -v ostree >/dev/null || need="$$need ostree"; \
 	command -v chattr >/dev/null || need="$$need e2fsprogs"; \
 	command -v skopeo >/dev/null || need="$$need skopeo"; \
+	command -v gpg >/dev/null || need="$$need gnupg"; \
 	command -v strace >/dev/null || need="$$need strace"; \
 	command -v rpmbuild >/dev/null || need="$$need rpm"; \
 	command -v createrepo_c >/dev/null || need="$$need createrepo-c"; \

@@ -198,7 +198,7 @@ func FuzzSignatureStores(f *testing.F) {
 }
 
 // What passes holds no more text than is allowed, as the library reads it.
-func FuzzSignatureExpansion(f *testing.F) {
+func FuzzSignedMessage(f *testing.F) {
 	key := must(signing.NewPGPKey(time.Now().Add(-time.Hour*48), 0))
 	message := must(key.Sign("sha256:"+sum(nil), "quay.io/os:1"))
 	f.Add(message)
@@ -210,7 +210,7 @@ func FuzzSignatureExpansion(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if checkExpansion(b) != nil {
+		if checkMessage(b) != nil {
 			return
 		}
 		text, _, err := mech.UntrustedSignatureContents(b)

@@ -197,7 +197,7 @@ func hold[S any](img *Image, m rawManifest, all []S, simple [][]byte) (*heldImag
 		return nil, failText(SignatureMalformed, img.name, fmt.Sprintf("%d signatures of %d bytes, where %d and %d are the most", len(all), total, maxSignatures, maxSignatureBytes))
 	}
 	for _, b := range simple {
-		if err := checkExpansion(b); err != nil {
+		if err := checkMessage(b); err != nil {
 			return nil, fail(SignatureMalformed, img.name, fmt.Errorf("reading a signature: %w", err))
 		}
 	}
@@ -208,20 +208,32 @@ func hold[S any](img *Image, m rawManifest, all []S, simple [][]byte) (*heldImag
 // JSON document.
 const maxSignedText = 1 << 20
 
-// checkExpansion refuses an OpenPGP message that decompresses to more than
-// maxSignedText, or twice; the library would read it whole into memory.
-// Anything else that is wrong with it is left for the library to say.
-func checkExpansion(b []byte) error {
-	return scanMessage(packet.NewReader(bytes.NewReader(b)), false)
+// checkMessage refuses an OpenPGP message that decompresses to more than
+// maxSignedText, or twice, which the library would read whole into memory; and
+// one with several signatures, which GnuPG on the host refuses and the library's
+// stand-in for it takes if one is good. Anything else that is wrong with it is
+// left for the library to say.
+func checkMessage(b []byte) error {
+	var m messageScan
+	return m.scan(b, false)
 }
 
-func scanMessage(packets *packet.Reader, compressed bool) error {
+type messageScan struct {
+	signatures int
+}
+
+func (m *messageScan) scan(b []byte, compressed bool) error {
+	packets := packet.NewReader(bytes.NewReader(b))
 	for {
 		p, err := packets.Next()
 		if err != nil {
 			return nil //nolint:nilerr // the end, or where the library stops too
 		}
 		switch p := p.(type) {
+		case *packet.Signature:
+			if m.signatures++; m.signatures > 1 {
+				return errors.New("signed more than once")
+			}
 		case *packet.Compressed:
 			if compressed {
 				return errors.New("compressed twice")
@@ -233,7 +245,7 @@ func scanMessage(packets *packet.Reader, compressed bool) error {
 			if err != nil {
 				return nil //nolint:nilerr // the library stops here too
 			}
-			if err := scanMessage(packet.NewReader(bytes.NewReader(text)), true); err != nil {
+			if err := m.scan(text, true); err != nil {
 				return err
 			}
 		case *packet.LiteralData:
