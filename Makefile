@@ -39,7 +39,7 @@ lint: deps-go ## gofmt, go vet and staticcheck
 fuzz: deps-go ## Run each fuzz target for FUZZTIME (10s)
 	@set -e; for pkg in $$($(GO) list -tags "$(TAGS)" ./...); do \
 	  for f in $$($(GO) test -tags "$(TAGS)" -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
-	    echo "== $$pkg $$f"; $(GO) test -tags "$(TAGS)" -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg; \
+	    echo "== $$pkg $$f"; $(GO) test -tags "$(TAGS)" -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$pkg; \
 	  done; done
 
 .PHONY: bench

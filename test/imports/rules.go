@@ -168,8 +168,8 @@ func foreignProblem(r room, to string) string {
 		return "hostfs needs rooted paths and system calls, nothing else"
 	case kubernetes(to) && !clusterSide(r.path):
 		return "Kubernetes belongs to the cluster side"
-	case belowAny(to, "modernc.org") && r.path != "pkg/rpmdb":
-		return "only pkg/rpmdb reads databases"
+	case belowAny(to, "modernc.org"):
+		return "SQLite is for tests alone: it adds 4 MB to the program"
 	case registryLibrary(to) && r.path != "pkg/osimage":
 		return "only pkg/osimage speaks to registries"
 	case r.reader && belowAny(to, "github.com/sirupsen/logrus", "go.uber.org/zap", "github.com/go-logr/logr"):
