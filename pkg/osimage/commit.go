@@ -75,7 +75,7 @@ func (img *Image) InnerCommit(ctx context.Context) (verdict.InnerCommit, error) 
 // labelledCommit reads the head of layer 0.
 func (img *Image) labelledCommit(ctx context.Context, m Manifest, label string) (verdict.InnerCommit, error) {
 	if !isChecksum(label) {
-		return verdict.InnerCommit{}, failText(ManifestInvalid, img.name, fmt.Sprintf("label %s: %.80q is not a checksum", LabelCommit, label))
+		return verdict.InnerCommit{}, failText(ManifestInvalid, img.name, fmt.Sprintf("label %s: its %d characters are not a checksum", LabelCommit, len(label)))
 	}
 	var found commitObject
 	err := img.fetch(ctx, "reading the head of the first layer", maxHead, func(ctx context.Context) error {

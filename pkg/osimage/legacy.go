@@ -124,7 +124,7 @@ func (img *Image) legacyCommit(ctx context.Context, m Manifest, c format.ImageCo
 // not hide it.
 func (img *Image) legacyLabelled(ctx context.Context, m Manifest, c format.ImageConfig, label string) (verdict.InnerCommit, error) {
 	if !isChecksum(label) {
-		return verdict.InnerCommit{}, failText(ManifestInvalid, img.name, fmt.Sprintf("label %s: %.80q is not a checksum", LabelLegacyCommit, label))
+		return verdict.InnerCommit{}, failText(ManifestInvalid, img.name, fmt.Sprintf("label %s: its %d characters are not a checksum", LabelLegacyCommit, len(label)))
 	}
 	s := &legacyScan{want: verdict.Checksum(label)}
 	for i := len(m.Layers) - 1; i >= 0; i-- {
