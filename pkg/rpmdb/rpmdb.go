@@ -99,7 +99,7 @@ func (f *file) findTable() (root uint32, err error) {
 		page := columns[3].integer()
 		sql := strings.Join(strings.Fields(string(columns[4].text())), "")
 		if string(columns[0].text()) != "table" || sql != packagesTable || page < 2 || page > int64(f.pages) || root != 0 {
-			return errors.New("Packages is not rpm's table")
+			return errors.New("what is named Packages is not rpm's table")
 		}
 		root = uint32(page) //nolint:gosec // no larger than the number of pages
 		return nil
