@@ -257,14 +257,6 @@ func moved(err error) error {
 	}
 }
 
-// A movingReader marks the errors of getting a blob's bytes.
-type movingReader struct{ r io.Reader }
-
-func (m movingReader) Read(p []byte) (int, error) {
-	n, err := m.r.Read(p)
-	return n, moved(err)
-}
-
 // A hashingReader hashes what is read through it, up to a limit.
 type hashingReader struct {
 	r     io.Reader
