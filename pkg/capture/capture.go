@@ -53,7 +53,7 @@ type Capture struct {
 	Booted verdict.Booted `json:"booted"`
 	Target verdict.Target `json:"target"`
 	Policy verdict.Policy `json:"policy"`
-	// Warnings and Errors were met on the way.
+	// Warnings and Errors were met on the way to the facts.
 	Warnings []string        `json:"warnings"`
 	Errors   []verdict.Error `json:"errors"`
 }
@@ -62,8 +62,10 @@ type Capture struct {
 // secrets out, and makes sure that what is left still gives that verdict.
 func New(version string, b verdict.Booted, t verdict.Target, p verdict.Policy, v verdict.Verdict) (*Capture, error) {
 	var redactor verdict.Redactor
-	c := &Capture{APIVersion: APIVersion, Kind: Kind, Version: version, Policy: p, Warnings: v.Warnings, Errors: v.Errors}
+	c := &Capture{APIVersion: APIVersion, Kind: Kind, Version: version, Policy: p, Errors: v.Errors}
 	c.Booted, c.Target = redactor.Facts(b, t)
+	// The warnings of the decision itself, which come first, are made again.
+	c.Warnings = v.Warnings[min(len(verdict.Decide(b, t, p).Warnings), len(v.Warnings)):]
 	want, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("writing capture: %w", err)
