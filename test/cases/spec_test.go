@@ -54,6 +54,9 @@ type imageSpec struct {
 	Derived string   `yaml:"derived"`
 	Layers  int      `yaml:"layers"`
 	Plain   bool     `yaml:"plain"`
+	// Extensions makes it an extensions image with these packages, name to
+	// [epoch:]version-release.
+	Extensions map[string]string `yaml:"extensions"`
 	// Labels is the file with the labels, Label single ones on top of them,
 	// WithoutLabels those to leave out.
 	Labels        string            `yaml:"labels"`
@@ -196,6 +199,9 @@ type testCase struct {
 	files map[string]string
 }
 
+// reported is how many cases there were at first.
+const reported = 48
+
 func readCases(t *testing.T) []*testCase {
 	t.Helper()
 	names, err := filepath.Glob("testdata/*.txtar")
@@ -213,6 +219,9 @@ func readCases(t *testing.T) []*testCase {
 			t.Fatalf("reading %s: %v", name, err)
 		}
 		all = append(all, c)
+	}
+	if len(all) < reported {
+		t.Fatalf("%d cases in testdata, want %d at least", len(all), reported)
 	}
 	return all
 }

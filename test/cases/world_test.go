@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -219,6 +220,9 @@ func (w *world) buildImage(dir string, s imageSpec, labels map[string]string) (*
 				fmt.Sprintf("usr/share/layer-%d", i): {Content: "a layer more\n"}}})
 		}
 		return nativeimage.Derive(dir, w.image(s.Derived), labels, layers...)
+	case len(s.Extensions) > 0:
+		return nativeimage.BuildExtensions(dir, nativeimage.ExtensionsOptions{
+			Format: format, Compression: compression, Packages: rpmsOf(s.Extensions)})
 	case s.Plain:
 		return w.plainImage(dir, labels)
 	case len(s.Legacy) > 0:
@@ -236,6 +240,17 @@ func (w *world) buildImage(dir string, s imageSpec, labels map[string]string) (*
 	}
 	return nativeimage.Build(dir, repo, w.commit(s.Commit), nativeimage.Options{
 		Format: format, Compression: compression, Labels: labels, WithoutLabels: s.WithoutLabels})
+}
+
+// rpmsOf are packages to build.
+func rpmsOf(list map[string]string) []nativeimage.RPM {
+	var rpms []nativeimage.RPM
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		p := nativeimage.RPM{Name: name, Arch: "x86_64"}
+		_, p.Version, p.Release = splitEVR(list[name])
+		rpms = append(rpms, p)
+	}
+	return rpms
 }
 
 // plainImage is an image of one layer without an OS.
@@ -331,7 +346,7 @@ func (w *world) substitute(text string) string {
 }
 
 // bracketed is what a case writes of its own: <digest os>.
-var bracketed = regexp.MustCompile(`<(commit|digest|config|document) [^>]+>`)
+var bracketed = regexp.MustCompile(`<(commit|merge|digest|config|document) [^>]+>`)
 
 // resolve tells what a name stands for.
 func (w *world) resolve(meaning string) string {
@@ -339,6 +354,9 @@ func (w *world) resolve(meaning string) string {
 	switch what {
 	case "commit":
 		return w.commit(name)
+	case "merge":
+		// What a pull of the image leaves on every host is the same.
+		return must[string](w.t)(nativeimage.Import(w.lab.build.Repo(), w.image(name), nativeimage.ImportOptions{}))
 	case "digest":
 		return w.image(name).Digest
 	case "config":
