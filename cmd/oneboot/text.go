@@ -78,7 +78,7 @@ func reasonText(c verdict.Check) string {
 	words, ok := map[verdict.CheckName][2]string{
 		verdict.CheckMachineConfig:         {"the MachineConfig asks for more than a first boot does", "the MachineConfig is not known"},
 		verdict.CheckPinned:                {"the wanted image is not pinned by a digest", "the wanted image is not known"},
-		verdict.CheckArchitecture:          {"the wanted image is for another architecture", "the wanted image's architecture is not known"},
+		verdict.CheckArchitecture:          {"the wanted image is for another architecture", "the host's or the image's architecture is not known"},
 		verdict.CheckOSContent:             {"the booted OS is not the wanted OS", "whether the booted OS is the wanted one is not known"},
 		verdict.CheckDeployment:            {"the booted deployment was changed, or will not stay", "the state of the booted deployment is not known"},
 		verdict.CheckRunningKernel:         {"the running kernel is not the booted deployment's", "the running kernel is not known"},
@@ -236,9 +236,14 @@ func writeWrapped(b *strings.Builder, text, indent string) {
 
 // printMCO says what the unmodified machine-config-daemon would do.
 func printMCO(b *strings.Builder, v verdict.Verdict) {
-	line := "By itself the machine-config-daemon would pivot and reboot"
+	line := "By itself the machine-config-daemon"
+	if v.MCO.Release != "" {
+		line += " of " + clean(v.MCO.Release)
+	}
 	if v.MCO.WouldSkip {
-		line = "By itself the machine-config-daemon would skip the reboot"
+		line += " would skip the reboot"
+	} else {
+		line += " would pivot and reboot"
 	}
 	if len(v.MCO.Why) == 0 {
 		b.WriteString(line + ".\n")
