@@ -33,7 +33,7 @@ func (w *world) elsewhere(r runSpec) string {
 	return root.Dir
 }
 
-// A machine is a sysroot that the runs of a case with equal deployments share.
+// A machine is a sysroot that runs with equal deployments share.
 type machine struct {
 	*sysroot.Root
 	booted sysroot.Deployment
@@ -43,12 +43,12 @@ type machine struct {
 // machine deploys what a run asks for, or takes what an earlier run has left.
 func (w *world) machine(r runSpec) *machine {
 	w.t.Helper()
-	key := fmt.Sprintf("%+v %q %q", r.Node.Deployments, r.Node.Kargs, r.Node.Options)
+	key := w.deployed(r.Node)
 	own := len(r.Node.Refs) > 0 // below /sysroot, which others would see
 	for name := range r.Node.Files {
 		own = own || strings.HasPrefix(name, "sysroot/")
 	}
-	if m, ok := w.machines[key]; ok && !own {
+	if m, ok := w.lab.machines[key]; ok && !own {
 		for _, name := range m.placed {
 			if err := os.RemoveAll(m.Path(name)); err != nil {
 				w.t.Fatal(err)
@@ -56,8 +56,9 @@ func (w *world) machine(r runSpec) *machine {
 		}
 		return m
 	}
-	w.made++
-	m := &machine{Root: must[*sysroot.Root](w.t)(sysroot.NewRoot(filepath.Join(w.dir, fmt.Sprintf("root-%d", w.made))))}
+	w.lab.made++
+	dir := filepath.Join(w.lab.dir, fmt.Sprintf("root-%d", w.lab.made))
+	m := &machine{Root: must[*sysroot.Root](w.t)(sysroot.NewRoot(dir))}
 	m.booted = w.deployAll(m.Sysroot, r.Node)
 	if r.Node.Options != "" {
 		if err := m.booted.SetBootOptions(kept(w.text(r.Node.Options))...); err != nil {
@@ -65,9 +66,32 @@ func (w *world) machine(r runSpec) *machine {
 		}
 	}
 	if !own {
-		w.machines[key] = m
+		w.lab.machines[key] = m
 	}
 	return m
+}
+
+// deployed is all that makes a machine, with real digests in it.
+func (w *world) deployed(n *nodeSpec) string {
+	w.t.Helper()
+	var s strings.Builder
+	for _, d := range n.Deployments {
+		content := ""
+		if d.Image != "" {
+			content = w.image(d.Image).Digest
+		} else {
+			content = w.commit(d.Commit)
+		}
+		layered := ""
+		if d.Layered != nil {
+			layered = fmt.Sprintf("%+v", *d.Layered)
+		}
+		fmt.Fprintf(&s, "%s %q %t %q %q %s\n", content, d.Stateroot, d.Booted, w.origin(d), w.substitute(d.Digest), layered)
+	}
+	if n.Options != "" {
+		s.WriteString(w.text(n.Options))
+	}
+	return fmt.Sprintf("%s %q", s.String(), n.Kargs)
 }
 
 // node makes the machine of a run and returns its root.
@@ -136,21 +160,24 @@ func (w *world) deploy(s *sysroot.Sysroot, n *nodeSpec, d deploymentSpec) sysroo
 	if d.Layered != nil {
 		commit = must[string](w.t)(s.CommitLayer(w.layer(commit, d)))
 	}
-	origin := d.Origin
-	if origin != "" {
-		if !strings.Contains(origin, "\n") {
-			origin = w.files[origin]
-			if origin == "" {
-				w.t.Fatalf("no file is named %q", d.Origin)
-			}
-		}
-		origin = w.substitute(origin)
-	} else if d.Image != "" {
-		origin = sysroot.ContainerOrigin("ostree-image-signed:oci-archive:/rhcos.ociarchive")
-	}
 	kargs := append([]string{"root=UUID=00000000-0000-4000-8000-000000000001", "rw", "$ignition_firstboot"}, n.Kargs...)
 	return must[sysroot.Deployment](w.t)(s.Deploy(commit, sysroot.DeployOptions{
-		Stateroot: d.Stateroot, KernelArguments: kargs, Origin: origin}))
+		Stateroot: d.Stateroot, KernelArguments: kargs, Origin: w.origin(d)}))
+}
+
+// origin is the text of a deployment's origin file; empty where ostree's own
+// will do.
+func (w *world) origin(d deploymentSpec) string {
+	w.t.Helper()
+	switch {
+	case strings.Contains(d.Origin, "\n"):
+		return w.substitute(d.Origin)
+	case d.Origin != "":
+		return w.text(d.Origin)
+	case d.Image != "":
+		return sysroot.ContainerOrigin("ostree-image-signed:oci-archive:/rhcos.ociarchive")
+	}
+	return ""
 }
 
 // layer says how rpm-ostree changed a commit.

@@ -23,6 +23,11 @@ type lab struct {
 	build   *sysroot.Sysroot
 	net     *network
 	commits map[string]string
+	// images are those that say nothing of their case, machines the sysroots
+	// made so far, by what is deployed in them.
+	images   map[string]*nativeimage.Image
+	machines map[string]*machine
+	made     int
 }
 
 var theLab *lab
@@ -51,7 +56,8 @@ func newLab() (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &lab{dir: dir, commits: map[string]string{}}
+	l := &lab{dir: dir, commits: map[string]string{},
+		images: map[string]*nativeimage.Image{}, machines: map[string]*machine{}}
 	if l.build, err = sysroot.New(filepath.Join(dir, "build")); err != nil {
 		return nil, err
 	}
@@ -91,7 +97,7 @@ type world struct {
 
 func newWorld(t testing.TB, c *testCase) *world {
 	return &world{testCase: c, t: t, lab: theLab, dir: sysroot.TempDir(t),
-		images: map[string]*nativeimage.Image{}, machines: map[string]*machine{}, pending: map[string]bool{}}
+		images: map[string]*nativeimage.Image{}, pending: map[string]bool{}}
 }
 
 func must[T any](t testing.TB) func(T, error) T {
@@ -187,10 +193,17 @@ func (w *world) image(name string) *nativeimage.Image {
 	if !ok {
 		w.t.Fatalf("no image is named %q", name)
 	}
-	dir := filepath.Join(w.dir, "image-"+name)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		w.t.Fatal(err)
+	// Most cases only need some image of a common build.
+	key, common := "", false
+	if _, own := w.Commits[s.Commit]; !own && s.Commit != "" {
+		key = fmt.Sprintf("%+v", s)
+		common = s.Labels == "" && len(s.Label) == 0
 	}
+	if m, ok := w.lab.images[key]; ok && common {
+		w.images[name] = m
+		return m
+	}
+	dir := must[string](w.t)(os.MkdirTemp(w.lab.dir, "image-"))
 	labels := w.labels(s)
 	m, err := w.buildImage(dir, s, labels)
 	if err == nil && s.Compression == "mixed" {
@@ -200,6 +213,9 @@ func (w *world) image(name string) *nativeimage.Image {
 		w.t.Fatalf("building image %s: %v", name, err)
 	}
 	w.images[name] = m
+	if common {
+		w.lab.images[key] = m
+	}
 	return m
 }
 
