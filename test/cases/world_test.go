@@ -85,14 +85,11 @@ func treeOf(name string) (tree sysroot.Tree, later int64, ok bool) {
 // A world is what one case has built.
 type world struct {
 	*testCase
-	t      testing.TB
-	lab    *lab
-	dir    string
-	images map[string]*nativeimage.Image
-	// machines are the sysroots made so far, by what is deployed in them.
-	machines map[string]*machine
-	made     int
-	pending  map[string]bool // names that are being resolved
+	t       testing.TB
+	lab     *lab
+	dir     string
+	images  map[string]*nativeimage.Image
+	pending map[string]bool // names that are being resolved
 }
 
 func newWorld(t testing.TB, c *testCase) *world {
