@@ -285,6 +285,58 @@ func TestLaterPackageSetOffered(t *testing.T) {
 	})
 }
 
+// One release's replacement of the kernel is no proof where another's could
+// have been made: the target offers what that one layers beyond it
+// (kernel-rt-kvm, until 4.21 on RHEL 9), or the base has what it removes too.
+func TestOtherKernelReplacementPossible(t *testing.T) {
+	withKVM := append([]string{"kernel-rt-kvm"}, realtimeKernel...)
+	kvm := verdict.Package{Name: "kernel-rt-kvm", EVRA: "1-1.el9.x86_64"}
+	base8 := slices.DeleteFunc(slices.Clone(baseKernel), func(name string) bool { return name == "kernel-modules-core" })
+	tests := []struct {
+		name string
+		edit func(*world)
+		want verdict.Reason
+	}{
+		{"offered, not layered", func(w *world) {
+			change(&w.t.Extensions, func(p *[]verdict.Package) { *p = append(slices.Clone(*p), kvm) })
+		}, "extensions-unknown"},
+		{"in the base, not removed", func(w *world) {
+			change(&w.b.Deployment, func(d *verdict.Deployment) { d.RequestedRemovals, d.RemovedPackages = base8, base8 })
+			change(&w.b.Packages, func(p *[]verdict.Package) {
+				*p = append(slices.Clone(*p), verdict.Package{Name: "kernel-modules-core", EVRA: "5.14.0-427.13.1.el9_4.x86_64"})
+			})
+			change(&w.t.MachineConfig, func(m *verdict.MachineConfig) {
+				m.KernelTypeSets = append(slices.Clone(m.KernelTypeSets), verdict.KernelPackageSet{Removed: base8, Installed: realtimeKernel})
+			})
+		}, "extensions-unknown"},
+		{"nowhere in the base", func(w *world) {
+			change(&w.b.Deployment, func(d *verdict.Deployment) { d.RequestedRemovals, d.RemovedPackages = base8, base8 })
+			change(&w.b.BasePackages, func(p *[]verdict.Package) {
+				*p = slices.DeleteFunc(slices.Clone(*p), func(p verdict.Package) bool { return p.Name == "kernel-modules-core" })
+			})
+			change(&w.t.MachineConfig, func(m *verdict.MachineConfig) {
+				m.KernelTypeSets = append(slices.Clone(m.KernelTypeSets), verdict.KernelPackageSet{Removed: base8, Installed: realtimeKernel})
+			})
+		}, verdict.ReasonProven},
+		{"offered and layered", func(w *world) {
+			change(&w.b.Deployment, func(d *verdict.Deployment) { d.RequestedPackages, d.LayeredPackages = withKVM, withKVM })
+			change(&w.b.Packages, func(p *[]verdict.Package) { *p = append(slices.Clone(*p), kvm) })
+			change(&w.t.Extensions, func(p *[]verdict.Package) { *p = append(slices.Clone(*p), kvm) })
+		}, verdict.ReasonProven},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			rapid.Check(t, func(r *rapid.T) {
+				w := drawLayeredWorld(r, verdict.ProofManifestDigest, layering{kernelType: "realtime"})
+				tt.edit(&w)
+				if v := verdict.Decide(w.b, w.t, verdict.Policy{}); v.Reason != tt.want || (v.Action == verdict.Skip) != (tt.want == verdict.ReasonProven) {
+					r.Fatalf("got %v: %s, want %s\n%+v", v.Action, v.Reason, tt.want, v.Checks)
+				}
+			})
+		})
+	}
+}
+
 // A package that is part of the base answers no request for it: rpm-ostree
 // would note the request in the origin, which is then another deployment.
 func TestExtensionInTheBase(t *testing.T) {

@@ -118,12 +118,12 @@ func checkExtensions(b Booted, t Target, mc MachineConfig) finding {
 	case len(rest)+len(kernels) == 0:
 		return differs("packages layered", want, "the deployed commit has layered packages that the MachineConfig does not want")
 	}
-	return checkLayeredPackages(b, t, dep, m)
+	return checkLayeredPackages(b, t, dep, m, chosenReplacement(mc, dep, kernels))
 }
 
 // checkLayeredPackages compares what layering has changed, dependencies
 // included, with what the target's extensions image offers.
-func checkLayeredPackages(b Booted, t Target, dep Deployment, m extensionMatch) finding {
+func checkLayeredPackages(b Booted, t Target, dep Deployment, m extensionMatch, kernel replacedKernel) finding {
 	packages, ok := b.Packages.Get()
 	if !ok {
 		return need(b.Packages, "the booted deployment's packages", NeedPackages)
@@ -154,12 +154,51 @@ func checkLayeredPackages(b Booted, t Target, dep Deployment, m extensionMatch) 
 			}
 		}
 	}
+	if why := kernel.ambiguous(names(base), names(offered)); why != "" {
+		return unknownBecause(why)
+	}
 	for _, p := range added {
 		if f, ok := checkOffered(p, offered); !ok {
 			return f
 		}
 	}
 	return same(packageList(added), packageList(added))
+}
+
+// A replacedKernel is the replacement by which a kernel type is present, with
+// those that other releases make for it.
+type replacedKernel struct {
+	chosen KernelPackageSet
+	sets   []KernelPackageSet
+}
+
+// chosenReplacement is the zero replacedKernel where no kernel is replaced.
+func chosenReplacement(mc MachineConfig, dep Deployment, kernels []string) replacedKernel {
+	if len(mc.KernelTypeSets) == 0 || mc.KernelType == defaultKernelType {
+		return replacedKernel{}
+	}
+	return replacedKernel{matchKernelType(mc.KernelTypeSets, dep.RequestedRemovals, kernels).chosen, mc.KernelTypeSets}
+}
+
+// ambiguous says why another release's replacement may be the wanted one, newer
+// or older: it layers a package more that the target offers, or removes one
+// more that the base has. Upstream's extensions image offers kernel-rt-kvm as
+// long as the daemon layers it.
+func (k replacedKernel) ambiguous(base, offered []string) string {
+	removed, installed := sorted(k.chosen.Removed), sorted(k.chosen.Installed)
+	for _, other := range k.sets {
+		for _, name := range without(sorted(other.Installed), installed) {
+			if slices.Contains(offered, name) {
+				return fmt.Sprintf("the target offers %s, so a release that also layers it (%s) may be wanted", name, other.Releases)
+			}
+		}
+		for _, name := range without(sorted(other.Removed), removed) {
+			if slices.Contains(base, name) {
+				return fmt.Sprintf("the base has %s, so a release that also removes it (%s) may be wanted", name, other.Releases)
+			}
+		}
+	}
+	return ""
 }
 
 // checkOffered: the package is offered at just this version.
