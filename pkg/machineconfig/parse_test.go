@@ -311,7 +311,7 @@ func TestForeign(t *testing.T) {
 
 func TestRelease(t *testing.T) {
 	const key = "machineconfiguration.openshift.io/release-image-version"
-	for annotations, want := range map[string]string{`null`: "", `{"a":"b"}`: "", `{"` + key + `":"4.16.3"}`: "4.16.3"} {
+	for annotations, want := range map[string]string{`null`: "", `{"a":"b"}`: "", `{"` + key + `":""}`: "", `{"` + key + `":"4.16.3"}`: "4.16.3"} {
 		got, err := Parse([]byte(`{"metadata":{"annotations":` + annotations + `},"spec":{"osImageURL":"` + imageA + `"}}`))
 		if err != nil || got.Release != want {
 			t.Errorf("%s: got %q, %v, want %q", annotations, got.Release, err, want)

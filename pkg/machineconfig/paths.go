@@ -62,6 +62,7 @@ const (
 	// cluster was; the server makes it the node's currentImage.
 	preBuiltImageAnnotation = "machineconfiguration.openshift.io/pre-built-image"
 	// releaseImageVersionAnnotation is ReleaseImageVersionAnnotationKey
-	// (pkg/controller/common/constants.go): on every rendered MachineConfig.
+	// (pkg/controller/common/constants.go): on every rendered MachineConfig,
+	// empty on those that the bootstrap host renders.
 	releaseImageVersionAnnotation = "machineconfiguration.openshift.io/release-image-version"
 )

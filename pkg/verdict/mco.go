@@ -101,14 +101,17 @@ func (p *prediction) add(code string, s span, detail string) {
 // as they are on the branches release-4.12 to release-5.2, as far as the
 // host's own files tell.
 //
-// Which release's daemon runs is told by the MachineConfig: the render
-// controller annotates every rendered one with the release that it is of, and
+// Which release's daemon runs is told by the MachineConfig: the cluster's
+// render controller annotates every one with the release that it is of, and
 // the unit that runs the daemon comes from the same rendering. Only the
-// reasons that hold for this release count. Without the annotation any
-// release's may run, and a reason counts if it holds for one: before 4.15 the
-// daemon takes the host to run without kernel arguments and FIPS, so that a
-// MachineConfig with either is then not predicted to be skipped. True has to
-// mean that the daemon skips, and no node of a cluster lacks the annotation.
+// reasons that hold for this release count. Without a release any one's daemon
+// may run, and a reason counts if it holds for one: before 4.15 the daemon
+// takes the host to run without kernel arguments and FIPS, so that a
+// MachineConfig with either is then not predicted to be skipped, since true has
+// to mean that the daemon skips. That is so for the control plane that the
+// bootstrap host serves: its ControllerConfig has no release to copy
+// (manifests/machineconfigcontroller/controllerconfig.yaml), which leaves the
+// annotation empty.
 func predictMCO(b Booted, t Target) MCO {
 	mc, ok := t.MachineConfig.Get()
 	if !ok {
