@@ -27,6 +27,9 @@ func PackageSets(extension string) (sets []verdict.PackageSet, ok bool) {
 	case "ipsec":
 		return []verdict.PackageSet{
 			// 098552cd5. LegacyExtensionPackages keeps the older set valid there.
+			// The extensions images offer the third package since 4.19
+			// (extensions/ in openshift/os), so that from there on the older
+			// set alone is no proof.
 			{Packages: []string{"NetworkManager-libreswan", "libreswan", "openvswitch3.5-ipsec"}, Releases: "4.23, 5.0 and later"},
 			{Packages: []string{"NetworkManager-libreswan", "libreswan"}, Releases: "4.14 to 4.22"},
 		}, true

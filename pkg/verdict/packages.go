@@ -182,8 +182,8 @@ func chosenReplacement(mc MachineConfig, dep Deployment, kernels []string) repla
 
 // ambiguous says why another release's replacement may be the wanted one, newer
 // or older: it layers a package more that the target offers, or removes one
-// more that the base has. Upstream's extensions image offers kernel-rt-kvm as
-// long as the daemon layers it.
+// more that the base has. The extensions images for RHEL offer kernel-rt-kvm
+// just where the daemon layers it (extensions/ in openshift/os).
 func (k replacedKernel) ambiguous(base, offered []string) string {
 	removed, installed := sorted(k.chosen.Removed), sorted(k.chosen.Installed)
 	for _, other := range k.sets {
