@@ -38,6 +38,7 @@ func (r *run) openTarget(ctx context.Context) {
 	if err != nil {
 		r.failImage(err)
 		r.target.SignaturePolicy = verdict.Unknown[verdict.SignaturePolicy](err.Error())
+		r.target.Identity = verdict.UnknownIdentity(err.Error())
 		r.imageErr = err
 		return
 	}
@@ -63,6 +64,9 @@ func (r *run) openTarget(ctx context.Context) {
 	}
 	if r.imageErr != nil {
 		r.failImage(r.imageErr)
+		if r.image == nil {
+			r.target.Identity = verdict.UnknownIdentity(r.imageErr.Error())
+		}
 	}
 }
 
@@ -149,7 +153,7 @@ func (r *run) ask(ctx context.Context, need verdict.Need) error {
 // imageIdentity is what the image has shown so far.
 func (r *run) imageIdentity() verdict.Identity {
 	if r.image == nil {
-		return verdict.Identity{}
+		return r.target.Identity
 	}
 	return r.image.Identity()
 }

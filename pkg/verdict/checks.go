@@ -78,7 +78,7 @@ func checkArchitecture(b Booted, t Target, mc MachineConfig) finding {
 		return unknownBecause("the host's architecture is not known: " + b.Architecture.Why())
 	}
 	fact := t.Identity.Architecture
-	if !fact.Gathered() && sameImage(b, mc, t) {
+	if !fact.IsKnown() && sameImage(b, mc, t) {
 		fact = b.Identity.Architecture
 	}
 	image, ok := fact.Get()
