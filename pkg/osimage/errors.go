@@ -20,6 +20,7 @@ type Code string
 // Codes of this package's errors.
 const (
 	RegistryUnreachable   Code = "registry-unreachable"    // no connection, no TLS, no answer that could be read
+	RegistryUntrusted     Code = "registry-untrusted"      // a certificate that is not trusted, or not yet, or no more
 	RegistryUnauthorized  Code = "registry-unauthorized"   // 401, 403, a refused token request
 	RegistryThrottled     Code = "registry-throttled"      // 429
 	RegistryServerError   Code = "registry-server-error"   // 5xx and other statuses without meaning
@@ -105,8 +106,10 @@ func classify(ctx context.Context, err error) Code {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
-	// Where mirrors failed too, the code is that of the source.
-	_, err = splitMirrors(err)
+	// Where mirrors failed too, the code is that of the source. Where that is
+	// out of reach, as it is for good in a disconnected network, a mirror that
+	// is not trusted is what to mend.
+	mirrors, err := splitMirrors(err)
 	text := err.Error()
 	switch {
 	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
@@ -146,7 +149,29 @@ func classify(ctx context.Context, err error) Code {
 			return statusCode(n)
 		}
 	}
+	if untrusted.MatchString(text) || untrusted.MatchString(mirrors) {
+		return RegistryUntrusted
+	}
 	return RegistryUnreachable
+}
+
+// untrusted finds what crypto/tls and crypto/x509 say of a server's certificate,
+// and the registry that sent it.
+var untrusted = regexp.MustCompile(`"https://([^/"]+)/[^"]*": (?:tls: failed to verify certificate: )?x509: ([^\])]*)`)
+
+// trustHint says what to do about a certificate that is not trusted; empty where
+// the message tells of none. dir is where the host looks for a registry's CAs.
+func trustHint(message, dir string) string {
+	m := untrusted.FindStringSubmatch(message)
+	switch {
+	case m == nil:
+		return ""
+	case strings.Contains(m[2], "not yet valid"):
+		return "; the certificate of " + m[1] + " is not valid at this time: is the node's clock right?"
+	case strings.Contains(m[2], "unknown authority"):
+		return "; the certificate of " + m[1] + " is not trusted: put its CA into " + dir + "/" + m[1] + "/ or the node's CA bundle"
+	}
+	return "; the certificate of " + m[1] + " is not trusted"
 }
 
 func statusCode(status int) Code {
@@ -189,7 +214,7 @@ var passing = regexp.MustCompile(`(?i)\b(dial|read|write) tcp|no such host|timeo
 // transient reports whether the same request may succeed a little later.
 func transient(code Code) bool {
 	switch code {
-	case RegistryUnreachable, RegistryThrottled, RegistryServerError, LayerTruncated, Timeout:
+	case RegistryUnreachable, RegistryUntrusted, RegistryThrottled, RegistryServerError, LayerTruncated, Timeout:
 		return true
 	default:
 		return false

@@ -168,6 +168,7 @@ func (img *Image) try(ctx context.Context, doing string, size int64, f func(cont
 	case code == RegistryUnauthorized && img.cfg.helpers:
 		message += " (credential helpers are configured; they are never run)"
 	}
+	message += trustHint(message, img.cfg.hostPath(containersCertsD))
 	return &Error{Code: code, Source: img.name, Message: message, Err: err}
 }
 

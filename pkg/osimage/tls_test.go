@@ -33,17 +33,17 @@ func TestTLS(t *testing.T) {
 		files map[string]string
 		want  Code
 	}{
-		{"no CA", nil, RegistryUnreachable},
+		{"no CA", nil, RegistryUntrusted},
 		{"system bundle", map[string]string{"/etc/pki/tls/certs/ca-bundle.crt": other + ca}, ""},
 		{"Debian's bundle", map[string]string{"/etc/ssl/certs/ca-certificates.crt": ca}, ""},
 		{"extracted bundle", map[string]string{"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem": ca}, ""},
-		{"other CA", map[string]string{"/etc/pki/tls/certs/ca-bundle.crt": other}, RegistryUnreachable},
+		{"other CA", map[string]string{"/etc/pki/tls/certs/ca-bundle.crt": other}, RegistryUntrusted},
 		{"added anchor", map[string]string{"/etc/pki/tls/certs/ca-bundle.crt": other, anchorsD + "/added.crt": ca}, ""},
 		{"added anchor, DER", map[string]string{anchorsD + "/added.der": string(block.Bytes), anchorsD + "/README": "text"}, ""},
 		{"certs.d", map[string]string{containersCertsD + "/" + r.Host + "/ca.crt": ca}, ""},
 		{"docker's certs.d", map[string]string{dockerCertsD + "/" + r.Host + "/ca.crt": ca}, ""},
-		{"docker's certs.d is hidden", map[string]string{dockerCertsD + "/" + r.Host + "/ca.crt": ca, containersCertsD + "/" + r.Host + "/ca.crt": other}, RegistryUnreachable},
-		{"certs.d of another registry", map[string]string{containersCertsD + "/quay.io/ca.crt": ca}, RegistryUnreachable},
+		{"docker's certs.d is hidden", map[string]string{dockerCertsD + "/" + r.Host + "/ca.crt": ca, containersCertsD + "/" + r.Host + "/ca.crt": other}, RegistryUntrusted},
+		{"certs.d of another registry", map[string]string{containersCertsD + "/quay.io/ca.crt": ca}, RegistryUntrusted},
 		{"insecure", map[string]string{registriesConf: insecure(r)}, ""},
 	}
 	for _, tt := range tests {

@@ -21,7 +21,7 @@ func TestCertificates(t *testing.T) {
 		anchors   = "etc/pki/ca-trust/source/anchors/"
 		untrusted = "certificate signed by unknown authority"
 	)
-	wrongCA := fails("registry-unreachable", untrusted)
+	wrongCA := fails("registry-untrusted", untrusted, "/etc/containers/certs.d/")
 	cert, key, err := registry.NewClientCertificate()
 	if err != nil {
 		t.Fatal(err)
