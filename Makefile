@@ -4,12 +4,15 @@ SHELL := /bin/bash
 
 # Pure Go: no libgpgme, no libbtrfs.
 TAGS := containers_image_openpgp exclude_graphdriver_btrfs
+# The tests that only test-full runs.
+FULLTAGS := mcd
 GO := go
 export CGO_ENABLED := 0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 10s
+MCD := bin/machine-config-daemon
 
 .PHONY: help
 help: ## List the targets
@@ -29,11 +32,22 @@ test: deps ## Run all tests (root, Debian; under 10 minutes on 2 cores)
 	$(GO) test -tags "$(TAGS)" -timeout 10m ./...
 	cd test/oracle && CGO_ENABLED=1 $(GO) test -timeout 5m ./...
 
+.PHONY: test-full
+test-full: test-mcd ## Run the long tests too: the real machine-config-daemon
+
+.PHONY: test-mcd
+test-mcd: deps $(MCD)
+	$(GO) test -tags "$(TAGS) mcd" -count=1 -timeout 15m ./test/mcdlab
+
+# The real machine-config-daemon: four minutes the first time.
+$(MCD): test/mcd/go.mod test/mcd/go.sum | deps-go
+	cd test/mcd && $(GO) build -trimpath -tags "$(TAGS)" -ldflags "-s -w" -o ../../$@ github.com/openshift/machine-config-operator/cmd/machine-config-daemon
+
 .PHONY: lint
 lint: deps-go ## gofmt, go vet and staticcheck
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt would change:"; echo "$$out"; exit 1; }
-	$(GO) vet -tags "$(TAGS)" ./...
-	$(GO) run $(STATICCHECK) -tags "$(TAGS)" ./...
+	$(GO) vet -tags "$(TAGS) $(FULLTAGS)" ./...
+	$(GO) run $(STATICCHECK) -tags "$(TAGS) $(FULLTAGS)" ./...
 
 .PHONY: fuzz
 fuzz: deps-go ## Run each fuzz target for FUZZTIME (10s)

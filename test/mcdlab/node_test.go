@@ -1,0 +1,198 @@
+//go:build mcd
+
+package mcdlab
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/oneboot/oneboot/daemon"
+	"github.com/oneboot/oneboot/pkg/verdict"
+	"github.com/oneboot/oneboot/test/nativeimage"
+	"github.com/oneboot/oneboot/test/sysroot"
+)
+
+// The files of a node that the tests look at.
+const (
+	encapsulatedPath = sysroot.MachineConfigPath
+	kubeconfigPath   = "etc/kubernetes/kubeconfig"
+	forcePath        = "run/machine-config-daemon-force"
+	bootIDPath       = "proc/sys/kernel/random/boot_id"
+)
+
+// releaseAnnotation names the release that a MachineConfig is of.
+const releaseAnnotation = "machineconfiguration.openshift.io/release-image-version"
+
+// A nodeOptions says what a node has booted and what it is to become. The zero
+// one has booted the wanted OS as a plain commit.
+type nodeOptions struct {
+	// container: booted from the image and not from a plain commit.
+	container bool
+	// older: booted the other OS.
+	older bool
+	// origin makes the origin file's text; "%" stands for the wanted image.
+	origin string
+	// kargs are in the boot entry.
+	kargs []string
+	// mc is what is wanted; the wanted image is filled in.
+	mc sysroot.MachineConfig
+	// tag: the wanted image is named by tag.
+	tag bool
+	// release replaces that of the daemon; "-" is none.
+	release string
+	// foreign replaces the empty Ignition config of the MachineConfig.
+	foreign string
+	fips    bool
+	// rpmOSTree is the version of that package.
+	rpmOSTree string
+	// files are written into the running system.
+	files map[string]string
+}
+
+// A node is a host of one scenario.
+type node struct {
+	*sysroot.Root
+	lab        *lab
+	deployment sysroot.Deployment
+	url        string
+}
+
+// bootimageOrigin is what a disk image of RHCOS has.
+const bootimageOrigin = "container-image-reference=ostree-image-signed:oci-archive:/rhcos.ociarchive\n"
+
+// pulledRef is where a node's repository has the commit of an image that the
+// stand-in for rpm-ostree may be asked for.
+func pulledRef(reference string) string {
+	return "pulled/" + nativeimage.EscapeRef(reference)
+}
+
+func (l *lab) bootNode(t testing.TB, o nodeOptions) *node {
+	t.Helper()
+	root := must[*sysroot.Root](t)(sysroot.NewRoot(filepath.Join(sysroot.TempDir(t), "root")))
+	n := &node{Root: root, lab: l, url: l.base.url}
+	if o.tag {
+		n.url = l.base.tag
+	}
+	n.pull(t, "ostree-unverified-registry:"+n.url, l.base)
+	build := l.base
+	if o.older {
+		build = l.older
+	}
+	commit := n.commit(t, build, o)
+	origin := ""
+	if o.origin != "" {
+		origin = "[origin]\n" + strings.ReplaceAll(o.origin, "%", n.url)
+		if !o.container {
+			origin = strings.Replace(origin, "[origin]\n", "[origin]\nrefspec="+commit+"\n", 1)
+		}
+	}
+	kargs := append([]string{"root=UUID=6f0e", "rw", "$ignition_firstboot"}, o.kargs...)
+	n.deployment = must[sysroot.Deployment](t)(root.Sysroot.Deploy(commit, sysroot.DeployOptions{KernelArguments: kargs, Origin: origin}))
+	n.boot(t, n.deployment, o)
+	return n
+}
+
+// pull puts the commit of an image into the node's repository, as rpm-ostree
+// rebase would.
+func (n *node) pull(t testing.TB, reference string, b osBuild) {
+	t.Helper()
+	repo := n.Sysroot.Repo()
+	merge := must[string](t)(nativeimage.Import(repo, b.image, nativeimage.ImportOptions{WithoutBlobRefs: true}))
+	must[string](t)(sysroot.Ostree("refs", "--repo="+repo, "--create="+pulledRef(reference), merge))
+}
+
+// commit is what the node deploys.
+func (n *node) commit(t testing.TB, b osBuild, o nodeOptions) string {
+	t.Helper()
+	repo := n.Sysroot.Repo()
+	switch {
+	case o.container:
+		return must[string](t)(nativeimage.Import(repo, b.image, nativeimage.ImportOptions{}))
+	case o.rpmOSTree != "":
+		var tree sysroot.Tree
+		withRPMOSTree(&tree, o.rpmOSTree)
+		return must[string](t)(n.Sysroot.CommitTree(tree, sysroot.CommitOptions{Packages: tree.Packages}))
+	}
+	must[string](t)(sysroot.Ostree("pull-local", "--repo="+repo, "--disable-fsync", n.lab.build.Repo(), b.commit))
+	return b.commit
+}
+
+// boot boots a deployment and writes what Ignition and the kernel leave.
+func (n *node) boot(t testing.TB, d sysroot.Deployment, o nodeOptions) {
+	t.Helper()
+	mc := o.mc
+	mc.OSImageURL = n.url
+	annotations := map[string]string{releaseAnnotation: daemonRelease}
+	for k, v := range mc.Annotations {
+		annotations[k] = v
+	}
+	switch o.release {
+	case "":
+	case "-":
+		delete(annotations, releaseAnnotation)
+	default:
+		annotations[releaseAnnotation] = o.release
+	}
+	mc.Annotations = annotations
+	if err := n.Root.Boot(d, sysroot.BootOptions{MachineConfig: &mc, FIPS: o.fips, InsecureRegistries: []string{n.lab.reg.Host}}); err != nil {
+		t.Fatal(err)
+	}
+	if o.foreign != "" {
+		text := strings.Replace(n.read(encapsulatedPath), `"version": "3.4.0"`+"\n      }", `"version": "3.4.0"`+"\n      }, "+o.foreign, 1)
+		n.write(t, encapsulatedPath, text)
+	}
+	n.write(t, kubeconfigPath, "apiVersion: v1\nkind: Config\n")
+	n.write(t, bootIDPath, "6f0e7a52-1c0b-4f0e-9d55-0a1b2c3d4e5f\n")
+	for name, text := range o.files {
+		n.write(t, name, text)
+	}
+}
+
+func (n *node) write(t testing.TB, name, text string) {
+	t.Helper()
+	if err := n.WriteFile(name, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// read is empty where there is no such file.
+func (n *node) read(name string) string {
+	b, _ := os.ReadFile(n.Path(name))
+	return string(b)
+}
+
+func (n *node) exists(name string) bool {
+	_, err := os.Lstat(n.Path(name))
+	return err == nil
+}
+
+// origin is the origin file's text of the booted deployment.
+func (n *node) origin(t testing.TB) string {
+	t.Helper()
+	return string(must[[]byte](t)(os.ReadFile(n.deployment.OriginFile())))
+}
+
+// analyze is what oneboot analyze comes to.
+func (n *node) analyze(t testing.TB) verdict.Verdict {
+	t.Helper()
+	res, err := daemon.Analyze(context.Background(), daemon.Options{Root: n.Dir, Timeout: 30 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Verdict
+}
+
+// must fails the test on an error.
+func must[V any](t testing.TB) func(V, error) V {
+	return func(v V, err error) V {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
