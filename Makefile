@@ -31,6 +31,7 @@ test: deps ## Run all tests (root, Debian; under 10 minutes on 2 cores)
 	$(GO) vet -tags "$(TAGS)" ./...
 	$(GO) test -tags "$(TAGS)" -timeout 10m ./...
 	cd test/oracle && CGO_ENABLED=1 $(GO) test -timeout 5m ./...
+	cd test/manifests && $(GO) vet ./... && $(GO) test -timeout 5m ./...
 
 .PHONY: test-full
 test-full: test-mcd ## Run the long tests too: the real machine-config-daemon
@@ -71,6 +72,7 @@ deps: deps-go
 	command -v strace >/dev/null || need="$$need strace"; \
 	command -v rpmbuild >/dev/null || need="$$need rpm"; \
 	command -v createrepo_c >/dev/null || need="$$need createrepo-c"; \
+	command -v systemd-analyze >/dev/null && test -x /usr/lib/systemd/systemd || need="$$need systemd"; \
 	command -v gcc >/dev/null || need="$$need gcc libc6-dev"; \
 	command -v pkg-config >/dev/null || need="$$need pkg-config"; \
 	pkg-config --exists ostree-1 2>/dev/null || need="$$need libostree-dev"; \
