@@ -51,6 +51,9 @@ type Options struct {
 	Full bool
 	// SkipChecks are left out of the verdict.
 	SkipChecks []verdict.CheckName
+
+	// predictAct asks for Result.after.
+	predictAct bool
 }
 
 // A Result is a verdict with what it cost to reach.
@@ -62,6 +65,12 @@ type Result struct {
 	Booted verdict.Booted
 	Target verdict.Target
 	Policy verdict.Policy
+
+	// deployment is nil where it could not be found.
+	deployment *ostree.Booted
+	// after predicts the machine-config-daemon once the origin names the
+	// target; of a skip only, and where Options asks for it.
+	after verdict.MCO
 }
 
 // Codes of errors in the verdict that this room adds; those of images are
@@ -99,6 +108,7 @@ type run struct {
 	extensions *osimage.Image
 	warnings   []string
 	errors     []verdict.Error
+	after      verdict.MCO
 }
 
 // Analyze decides and changes nothing. Whatever goes wrong with the host, the
@@ -116,15 +126,24 @@ func Analyze(ctx context.Context, opts Options) (*Result, error) {
 	r := &run{opts: opts, root: root}
 	r.stranger = r.strangeRoot()
 	if !opts.Unbooted && !r.stranger {
-		if _, err := root.Stat(cmdlinePath); errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%s is not there below --root %s: mount the running host's /proc there, or use --unbooted for a disk that is not running", cmdlinePath, opts.Root)
+		if err := checkBooted(root, opts.Root); err != nil {
+			return nil, err
 		}
 	}
 	res := &Result{}
 	res.Verdict, res.Transfer = r.analyze(ctx)
 	res.Booted, res.Target, res.Policy = r.booted, r.target, r.policy()
+	res.deployment, res.after = r.deployment, r.after
 	res.Seconds = time.Since(start).Seconds()
 	return res, nil
+}
+
+// checkBooted refuses a root without the kernel's files: no system runs there.
+func checkBooted(root *hostfs.Root, dir string) error {
+	if _, err := root.Stat(cmdlinePath); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s is not there below --root %s: mount the running host's /proc there, or use --unbooted for a disk that is not running", cmdlinePath, dir)
+	}
+	return nil
 }
 
 // analyze gathers and decides. A fault in this program or in a library, as far
@@ -204,9 +223,27 @@ func (r *run) decide(ctx context.Context) verdict.Verdict {
 		r.gather(ctx, next)
 		v = verdict.Decide(r.booted, r.target, policy)
 	}
+	if r.opts.predictAct && v.Action == verdict.Skip {
+		r.after = r.predict(ctx, policy)
+	}
 	v.Warnings = append(v.Warnings, r.warnings...)
 	v.Errors = append(v.Errors, r.errors...)
 	return v
+}
+
+// predict says what the machine-config-daemon does once the origin names the
+// target. The packages that this rests on are read where they alone matter.
+func (r *run) predict(ctx context.Context, policy verdict.Policy) verdict.MCO {
+	mc, _ := r.target.MachineConfig.Get()
+	for {
+		b := r.booted
+		b.OriginReference, b.LegacyOriginReference = verdict.Known(mc.OSImageURL), mc.OSImageURL
+		v := verdict.Decide(b, r.target, policy)
+		if !slices.Contains(v.Needs, verdict.NeedPackages) || r.booted.Packages.Gathered() {
+			return v.MCO
+		}
+		r.gather(ctx, verdict.NeedPackages)
+	}
 }
 
 // firstNew finds the cheapest need not asked for yet. No need is asked for

@@ -2,38 +2,198 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/oneboot/oneboot/pkg/hostfs"
 	"github.com/oneboot/oneboot/pkg/record"
+	"github.com/oneboot/oneboot/pkg/verdict"
 )
 
-// ModeReport decides and records; nothing else on the host changes.
-const ModeReport = "report"
+// A FirstbootResult is a verdict and what was done upon it.
+type FirstbootResult struct {
+	*Result
+	Act record.Act
+}
 
-// Firstboot decides and writes the record below the root. Where the record
-// cannot be written the result is still returned beside the error.
-func Firstboot(ctx context.Context, opts Options, version string) (*Result, error) {
+// Firstboot decides, acts as far as the mode allows and writes the record below
+// the root. Only one instance runs at a time; another one does nothing and is an
+// error. An act that an earlier run has left half done is undone first.
+//
+// An act that fails is no error: the host is as before, Act and the verdict's
+// errors say why, and the node goes on as if oneboot were not there. An error
+// means that no record could be written, and then nothing was done either; the
+// result is returned beside it where there is a verdict.
+func Firstboot(ctx context.Context, opts Options, mode Mode, version string) (*FirstbootResult, error) {
+	// Before anything is written into what may be no host.
+	root, err := hostfs.Open(opts.Root)
+	if err == nil {
+		err = checkBooted(root, opts.Root)
+		_ = root.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return onOwnThread(func() (*FirstbootResult, error) {
+		w, err := openWriter(opts.Root)
+		if err != nil {
+			return nil, err
+		}
+		defer w.close()
+		lock, lockErr := w.lock()
+		if errors.Is(lockErr, errBusy) {
+			return nil, lockErr
+		}
+		if lockErr == nil {
+			defer lock.Close()
+		}
+		return w.firstboot(ctx, opts, mode, version, lockErr)
+	})
+}
+
+func (w *hostWriter) firstboot(ctx context.Context, opts Options, mode Mode, version string, lockErr error) (*FirstbootResult, error) {
+	var (
+		recovered  string
+		recoverErr error
+	)
+	if lockErr == nil {
+		recovered, recoverErr = w.recoverAct()
+	}
+	opts.predictAct = mode != ModeReport
 	res, err := Analyze(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
-	rec := record.Record{
-		Version: version, Mode: ModeReport, Time: time.Now().UTC(), BootID: bootID(opts.Root),
-		Seconds:  res.Seconds,
+	out := &FirstbootResult{Result: res, Act: record.Act{State: record.ActNone, Changed: []string{}}}
+	if recovered != "" {
+		res.Verdict.Warnings = append(res.Verdict.Warnings, recovered)
+	}
+	if lockErr != nil {
+		return out, fmt.Errorf("writing record: %w", lockErr)
+	}
+	f := &firstbootRun{w: w, out: out, mode: mode, record: record.Record{
+		Version: version, Mode: string(mode), BootID: bootID(opts.Root), Seconds: res.Seconds,
 		Registry: record.Registry{Requests: res.Transfer.Requests, Bytes: res.Transfer.Bytes},
-		Verdict:  res.Verdict,
+	}}
+	if recoverErr != nil {
+		err := fmt.Errorf("an act that was cut off could not be undone: %w", recoverErr)
+		f.failed(codeUnfinished, mode, err)
+	} else if mode != ModeReport {
+		if err := f.act(); err != nil {
+			return out, err
+		}
 	}
-	b, err := rec.Marshal()
+	return out, f.write()
+}
+
+// A firstbootRun is what follows upon a verdict.
+type firstbootRun struct {
+	w      *hostWriter
+	out    *FirstbootResult
+	mode   Mode
+	record record.Record
+}
+
+// write writes the record as things stand.
+func (f *firstbootRun) write() error {
+	f.record.Time, f.record.Verdict = time.Now().UTC(), f.out.Verdict
+	act := f.out.Act
+	f.record.Act = &act
+	b, err := f.record.Marshal()
 	if err != nil {
-		return res, err
+		return err
 	}
-	if err := writeFile(opts.Root, record.Path, b, 0o644); err != nil {
-		return res, fmt.Errorf("writing record: %w", err)
+	if err := f.w.writeOwn(record.Path, b, 0o644); err != nil {
+		return fmt.Errorf("writing record: %w", err)
 	}
-	return res, nil
+	return nil
+}
+
+// failed notes that nothing came of the act.
+func (f *firstbootRun) failed(code string, mode Mode, err error) {
+	f.out.Act = failedAct(mode, err)
+	f.out.Verdict.Errors = append(f.out.Verdict.Errors, verdict.Error{Code: code, Message: err.Error(), Source: "--mode " + string(f.mode)})
+}
+
+// act does what the mode allows. The error is for a record that could not be
+// written: without one nothing is done.
+func (f *firstbootRun) act() error {
+	root, err := hostfs.Open(f.w.dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	res := f.out.Result
+	if why := whyNoAct(res, root); why != "" {
+		f.out.Act.Reason = why
+		return nil
+	}
+	mc, _ := res.Target.MachineConfig.Get()
+	mode, why := chooseMode(f.mode, res, mc)
+	if why != "" {
+		f.out.Act.Reason = why
+		return nil
+	}
+	p, err := f.w.makePlan(root, res, mode, mc, nil)
+	if err == nil && p.refusal == "" && len(p.changes) > 0 {
+		p, err = f.again(root, mode, mc, p)
+	}
+	switch {
+	case err != nil:
+		f.failed(actCode(err), mode, err)
+	case p.refusal != "":
+		f.out.Act = record.Act{State: record.ActNone, Mode: string(mode), Reason: p.refusal, Changed: []string{}}
+	case len(p.changes) == 0:
+		f.out.Act = record.Act{State: record.ActDone, Mode: string(mode), Reason: "everything is so already", Changed: []string{}}
+		f.predicted(mode)
+	default:
+		return f.carryOut(mode, mc, p)
+	}
+	f.out.Verdict.Warnings = append(f.out.Verdict.Warnings, p.warnings...)
+	return nil
+}
+
+// again undoes an earlier act that is done, so that a revert brings back what
+// was there before it, and plans anew on the files as they were.
+func (f *firstbootRun) again(root *hostfs.Root, mode Mode, mc verdict.MachineConfig, p plan) (plan, error) {
+	undone, err := f.w.undoDone()
+	if err != nil || len(undone) == 0 {
+		return p, err
+	}
+	return f.w.makePlan(root, f.out.Result, mode, mc, undone)
+}
+
+func (f *firstbootRun) carryOut(mode Mode, mc verdict.MachineConfig, p plan) error {
+	f.out.Verdict.Warnings = append(f.out.Verdict.Warnings, p.warnings...)
+	f.out.Act = record.Act{State: record.ActStarted, Mode: string(mode), Changed: changedPaths(p.changes)}
+	if err := f.write(); err != nil {
+		f.failed(actCode(err), mode, err)
+		return err
+	}
+	j := &journal{
+		APIVersion: journalVersion, Kind: journalKind, Mode: mode, Version: f.record.Version, Time: f.record.Time, BootID: f.record.BootID,
+		OSImageURL: mc.OSImageURL, Deployment: f.out.Verdict.Booted.Checksum, Changes: p.changes,
+	}
+	warnings, err := f.w.carryOut(j)
+	f.out.Verdict.Warnings = append(f.out.Verdict.Warnings, warnings...)
+	if err != nil {
+		f.failed(actCode(err), mode, err)
+		return nil
+	}
+	f.out.Act.State, f.out.Act.Changed = record.ActDone, changedPaths(j.Changes)
+	f.predicted(mode)
+	return nil
+}
+
+// predicted adds what the machine-config-daemon does next: after a complete its
+// units do not run.
+func (f *firstbootRun) predicted(mode Mode) {
+	if mode == ModeAssert {
+		after := f.out.after
+		f.out.Act.MCO = &after
+	}
 }
 
 // bootID is empty where it cannot be read; the join then counts as another

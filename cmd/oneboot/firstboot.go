@@ -2,6 +2,9 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,26 +21,40 @@ func newFirstboot() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "firstboot",
-		Short: "Decide and write the record",
+		Short: "Decide, act by --mode and write the record",
 		Long: `Decide whether the booted OS is the wanted OS and write the answer to
-` + record.Path + ` below --root. Mode "report", the only one of this
-version, changes nothing else.`,
-		Example: `  oneboot firstboot --mode report`,
-		Args:    cobra.NoArgs,
+` + record.Path + ` below --root. Nothing else changes unless
+the answer is a proven skip and the mode is another than report:
+
+  report    nothing
+  assert    the origin of the booted deployment names the wanted image, so that
+            the machine-config-daemon finds no difference and skips by itself
+  complete  as assert, and the first boot is finished as the machine-config-daemon
+            would finish it, which then does not run
+  auto      assert where the machine-config-daemon will skip after it, else complete
+
+Everything is changed or nothing; oneboot revert undoes it.
+
+Exit status: 0 the answer is in the record, also where acting on it failed and
+the node goes on as always; 1 it could not be written, and nothing was changed;
+2 wrong usage.`,
+		Example: `  oneboot firstboot --mode report
+  oneboot firstboot --mode assert`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "text" && output != "json" {
 				return badOutput(output)
 			}
-			if mode != daemon.ModeReport {
-				return fmt.Errorf("--mode: %q is not known; this version has %q", mode, daemon.ModeReport)
+			if !slices.Contains(daemon.Modes(), daemon.Mode(mode)) {
+				return fmt.Errorf("--mode: %q is not known; the modes are %s", mode, modeNames())
 			}
 			if opts.Timeout <= 0 {
 				return fmt.Errorf("--timeout: %s is not a time to wait", opts.Timeout)
 			}
 			opts.RetryTransport = true
-			res, err := daemon.Firstboot(cmd.Context(), opts, programVersion())
+			res, err := daemon.Firstboot(cmd.Context(), opts, daemon.Mode(mode), programVersion())
 			if res != nil {
-				if perr := printVerdict(cmd, output, res.Verdict); err == nil {
+				if perr := printFirstboot(cmd, output, res); err == nil {
 					err = perr
 				}
 			}
@@ -45,7 +62,63 @@ version, changes nothing else.`,
 		},
 	}
 	addHostFlags(cmd, &opts, 90*time.Second)
-	cmd.Flags().StringVar(&mode, "mode", daemon.ModeReport, "what may be done: report")
+	cmd.Flags().StringVar(&mode, "mode", string(daemon.ModeReport), "what may be done: "+modeNames())
 	addOutputFlag(cmd, &output)
 	return cmd
+}
+
+func modeNames() string {
+	var names []string
+	for _, m := range daemon.Modes() {
+		names = append(names, string(m))
+	}
+	return strings.Join(names, ", ")
+}
+
+// printFirstboot prints the verdict, in words what was done, and on stderr what
+// failed.
+func printFirstboot(cmd *cobra.Command, output string, res *daemon.FirstbootResult) error {
+	if err := printVerdict(cmd, output, res.Verdict); err != nil {
+		return err
+	}
+	if res.Act.State == record.ActFailed {
+		fmt.Fprintf(cmd.ErrOrStderr(), "oneboot: the act failed, the node goes on as always: %s\n", clean(res.Act.Reason))
+	}
+	if output != "text" {
+		return nil
+	}
+	var b strings.Builder
+	printAct(&b, &res.Act)
+	if b.Len() == 0 {
+		return nil
+	}
+	_, err := io.WriteString(cmd.OutOrStdout(), "\n"+b.String())
+	return err
+}
+
+// printAct says what was done; nothing where nothing was to be.
+func printAct(b *strings.Builder, act *record.Act) {
+	if act == nil || act.State == record.ActNone && act.Reason == "" {
+		return
+	}
+	line := clean(string(act.State))
+	if act.Mode != "" {
+		line += ", mode " + clean(act.Mode)
+	}
+	if act.Forced {
+		line += ", forced"
+	}
+	if act.Reason != "" {
+		line += ": " + clean(act.Reason)
+	}
+	const indent = "        "
+	var text strings.Builder
+	writeWrapped(&text, indent+line, indent)
+	b.WriteString("act     " + strings.TrimPrefix(text.String(), indent))
+	for _, name := range act.Changed {
+		b.WriteString(indent + clean(name) + "\n")
+	}
+	if act.MCO != nil {
+		printMCOAs(b, "After it the machine-config-daemon", *act.MCO)
+	}
 }

@@ -55,6 +55,7 @@ func runText(rec *record.Record) string {
 	fmt.Fprintf(&b, "run     %s, mode %s, oneboot %s\n", rec.Time.UTC().Format(time.RFC3339), clean(rec.Mode), clean(rec.Version))
 	fmt.Fprintf(&b, "boot    %s\n", clean(boot))
 	fmt.Fprintf(&b, "cost    %.2f s, registry requests: %d, bytes: %d\n", rec.Seconds, rec.Registry.Requests, rec.Registry.Bytes)
+	printAct(&b, rec.Act)
 	return b.String()
 }
 

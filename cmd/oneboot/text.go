@@ -236,21 +236,24 @@ func writeWrapped(b *strings.Builder, text, indent string) {
 
 // printMCO says what the unmodified machine-config-daemon would do.
 func printMCO(b *strings.Builder, v verdict.Verdict) {
-	line := "By itself the machine-config-daemon"
-	if v.MCO.Release != "" {
-		line += " of " + clean(v.MCO.Release)
+	printMCOAs(b, "By itself the machine-config-daemon", v.MCO)
+}
+
+func printMCOAs(b *strings.Builder, line string, m verdict.MCO) {
+	if m.Release != "" {
+		line += " of " + clean(m.Release)
 	}
-	if v.MCO.WouldSkip {
+	if m.WouldSkip {
 		line += " would skip the reboot"
 	} else {
 		line += " would pivot and reboot"
 	}
-	if len(v.MCO.Why) == 0 {
+	if len(m.Why) == 0 {
 		b.WriteString(line + ".\n")
 		return
 	}
 	b.WriteString(line + ":\n")
-	for _, r := range v.MCO.Why {
+	for _, r := range m.Why {
 		writeWrapped(b, fmt.Sprintf("  %s (%s): %s", clean(r.Code), clean(r.Versions), short(clean(r.Detail))), "    ")
 	}
 }

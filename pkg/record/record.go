@@ -41,7 +41,8 @@ type Record struct {
 	// where it could not be read. A skip decided in one boot and a join in
 	// another are not a skipped pivot.
 	BootID string `json:"bootID"`
-	// Mode is what the run was allowed to do: "report" changes nothing.
+	// Mode is what the run was allowed to do: "report" changes nothing,
+	// "assert", "complete" and "auto" act upon a skip.
 	Mode string `json:"mode"`
 	// Seconds is how long the run took.
 	Seconds float64 `json:"seconds"`
@@ -49,6 +50,44 @@ type Record struct {
 	Registry Registry `json:"registry"`
 	// Verdict is what was decided.
 	Verdict verdict.Verdict `json:"verdict"`
+	// Act is what was done upon it; absent in records of before there were
+	// acts.
+	Act *Act `json:"act,omitempty"`
+}
+
+// An ActState says what became of an act.
+type ActState string
+
+const (
+	// ActNone: nothing was to be done, or nothing may be; Reason says why.
+	ActNone ActState = "none"
+	// ActStarted: the run was cut off. The next one undoes the act, or takes it
+	// for done where its last change was made.
+	ActStarted ActState = "started"
+	// ActDone: the host is as the mode wants it.
+	ActDone ActState = "done"
+	// ActUndone: oneboot revert has undone it.
+	ActUndone ActState = "undone"
+	// ActFailed: Reason says why; the host is as before, unless Reason says
+	// that this failed too.
+	ActFailed ActState = "failed"
+)
+
+// An Act is what a run changed on the host beside the record.
+type Act struct {
+	State ActState `json:"state"`
+	// Mode is what was done: "assert" or "complete", whatever of them "auto"
+	// chose; empty where nothing was to be.
+	Mode string `json:"mode,omitempty"`
+	// Reason says why the state is none, failed or undone.
+	Reason string `json:"reason,omitempty"`
+	// Changed are the files that were changed, paths below the root.
+	Changed []string `json:"changed"`
+	// Forced says that it was undone although the node had joined.
+	Forced bool `json:"forced,omitempty"`
+	// MCO predicts the machine-config-daemon after an assert, as the verdict's
+	// own does before it.
+	MCO *verdict.MCO `json:"mco,omitempty"`
 }
 
 // Registry is traffic with registries: HTTP requests of every kind, and bytes
