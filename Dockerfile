@@ -1,10 +1,13 @@
-# The program for a debug pod or a firstboot unit: one static binary.
-FROM golang:1.26 AS build
+# The program alone, for the firstboot unit and for debug pods. `make image` makes
+# the same image where no container engine can run.
+#   podman build --platform linux/amd64,linux/arm64 --manifest oneboot .
+FROM --platform=$BUILDPLATFORM golang:1.26 AS build
+ARG TARGETARCH
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN make build VERSION="$(git describe --tags --always 2>/dev/null || echo devel)"
+RUN GOARCH=$TARGETARCH make build VERSION="$(git describe --tags --always 2>/dev/null || echo devel)"
 
 FROM scratch
 COPY --from=build /src/bin/oneboot /usr/bin/oneboot
