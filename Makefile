@@ -22,6 +22,15 @@ help: ## List the targets
 build: deps-go ## Build the static binary bin/oneboot
 	$(GO) build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/oneboot ./cmd/oneboot
 
+# ARCHES="amd64 arm64" makes one image for both.
+ARCHES ?= $(shell $(GO) env GOARCH 2>/dev/null)
+.PHONY: image
+image: deps-go ## Build the container image bin/oneboot.oci.tar, without an engine
+	@set -e; images=""; for arch in $(ARCHES); do \
+	  GOARCH=$$arch $(GO) build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/oneboot-$$arch ./cmd/oneboot; \
+	  images="$$images $$arch=bin/oneboot-$$arch"; \
+	done; $(GO) run -tags "$(TAGS)" ./test/image -o bin/oneboot.oci.tar $$images
+
 .PHONY: demo
 demo: deps build ## Real sysroot, registry and images; analyze three nodes
 	$(GO) run -tags "$(TAGS)" ./test/demo bin/oneboot
