@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	_ "crypto/sha256" // for go-digest
 	"debug/elf"
 	"encoding/json"
 	"errors"

@@ -26,10 +26,10 @@ const unitName = "oneboot-firstboot.service"
 type machine struct {
 	t *testing.T
 	// root is a folder with the mount points, and side the start of the paths
-	// of what is mounted there: side.usr is laid over /usr, side.proc over
-	// /proc, and side.run is copied to /run.
+	// of what is put there: side.usr is laid over /usr, side.run is copied to
+	// /run.
 	root, side string
-	// cmdline is what the kernel is said to have been given.
+	// cmdline is what systemd takes for the kernel's command line.
 	cmdline string
 }
 
@@ -49,7 +49,7 @@ func newMachineAt(t *testing.T, root, side, unit string) *machine {
 			t.Fatal(err)
 		}
 	}
-	for _, d := range []string{side + ".usr", side + ".proc", side + ".run"} {
+	for _, d := range []string{side + ".usr", side + ".run"} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			t.Fatal(err)
 		}

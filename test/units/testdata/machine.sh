@@ -1,10 +1,10 @@
 #!/bin/sh
 # machine.sh ROOT SIDE CGROUP COMMANDLINE: runs a systemd that is process 1 of its
 # own namespaces and has ROOT for its root: a folder with empty mount points,
-# with SIDE.usr laid over the host's /usr, SIDE.proc over /proc and SIDE.run in
-# /run. Where SIDE.physical is there it is the disk that an ostree deployment at
-# ROOT was booted from. The script ends with that systemd. COMMANDLINE is what
-# the kernel is said to have been given.
+# with SIDE.usr laid over the host's /usr and SIDE.run in /run. Where SIDE.physical
+# is there it is the disk that an ostree deployment at ROOT was booted from. The
+# script ends with that systemd. COMMANDLINE is what systemd takes for the
+# kernel's.
 # Started by: unshare --mount --pid --fork --kill-child --uts --ipc
 set -eu
 root=$1 side=$2 cgroup=$3 cmdline=$4
@@ -29,9 +29,6 @@ mkdir "$root/tmp/upper" "$root/tmp/work"
 cp -a "$side.usr/." "$root/tmp/upper/"
 mount -t overlay -o "lowerdir=/usr,upperdir=$root/tmp/upper,workdir=$root/tmp/work" none "$root/usr"
 mount -t proc none "$root/proc"
-for f in $(cd "$side.proc" && find . -type f); do
-	mount --bind "$side.proc/$f" "$root/proc/$f"
-done
 mount -t sysfs none "$root/sys"
 mount -t cgroup2 none "$root/sys/fs/cgroup"
 mount -t tmpfs none "$root/dev"
