@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -61,6 +62,8 @@ type Result struct {
 	Verdict  verdict.Verdict
 	Transfer osimage.Transfer
 	Seconds  float64
+	// Interrupted says that the caller gave up before there was an answer.
+	Interrupted bool
 	// Booted, Target and Policy are what the verdict was decided upon.
 	Booted verdict.Booted
 	Target verdict.Target
@@ -76,12 +79,16 @@ type Result struct {
 // Codes of errors in the verdict that this room adds; those of images are
 // osimage's.
 const (
-	codeMachineConfig = "machineconfig-invalid"
-	codeSysroot       = "sysroot-unreadable"
-	codeTarget        = "target-invalid"
-	codeStatus        = "status-invalid"
-	codeRPMOSTree     = "rpm-ostree-failed"
-	codeInternal      = "internal-error"
+	codeMachineConfig        = "machineconfig-invalid"
+	codeMachineConfigMissing = "machineconfig-missing"
+	codeNoHost               = "no-ostree-host"
+	codeSysroot              = "sysroot-unreadable"
+	codeTarget               = "target-invalid"
+	codeTargetUnreadable     = "target-unreadable"
+	codeStatus               = "status-invalid"
+	codeRPMOSTree            = "rpm-ostree-failed"
+	codeInterrupted          = "interrupted"
+	codeInternal             = "internal-error"
 )
 
 // maxMachineConfig bounds a MachineConfig: the MCO allows 1.5 MiB rendered.
@@ -95,6 +102,8 @@ type run struct {
 	target verdict.Target
 	// stranger: nothing but a saved status is known of the host.
 	stranger bool
+	// noHost says that there is no ostree host below the root.
+	noHost error
 	// etc is put before /etc: empty on a booted root, the default
 	// deployment's folder on an unbooted disk.
 	etc string
@@ -113,10 +122,11 @@ type run struct {
 
 // Analyze decides and changes nothing. Whatever goes wrong with the host, the
 // registry or the input is in the verdict, which then says proceed; the error
-// is only for a root that cannot be opened or is not a booted one.
-func Analyze(ctx context.Context, opts Options) (*Result, error) {
+// is only for a root that cannot be opened or is not a booted one. Where the
+// context is cancelled nothing of what was learned counts.
+func Analyze(caller context.Context, opts Options) (*Result, error) {
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, opts.Timeout)
+	ctx, cancel := context.WithTimeout(caller, opts.Timeout)
 	defer cancel()
 	root, err := hostfs.Open(opts.Root)
 	if err != nil {
@@ -132,6 +142,11 @@ func Analyze(ctx context.Context, opts Options) (*Result, error) {
 	}
 	res := &Result{}
 	res.Verdict, res.Transfer = r.analyze(ctx)
+	if errors.Is(caller.Err(), context.Canceled) {
+		// What it cut short is of no use to anyone.
+		r.errors = nil
+		res.Interrupted, res.Verdict = true, r.undecided(codeInterrupted, "", errInterrupted)
+	}
 	res.Booted, res.Target, res.Policy = r.booted, r.target, r.policy()
 	res.deployment, res.after = r.deployment, r.after
 	res.Seconds = time.Since(start).Seconds()
@@ -141,6 +156,9 @@ func Analyze(ctx context.Context, opts Options) (*Result, error) {
 // checkBooted refuses a root without the kernel's files: no system runs there.
 func checkBooted(root *hostfs.Root, dir string) error {
 	if _, err := root.Stat(cmdlinePath); errors.Is(err, fs.ErrNotExist) {
+		if _, err := ostree.OpenSysroot(root); errors.Is(err, ostree.ErrNotOSTree) {
+			return fmt.Errorf("%w, and no %s", noHost(dir), cmdlinePath)
+		}
 		return fmt.Errorf("%s is not there below --root %s: mount the running host's /proc there, or use --unbooted for a disk that is not running", cmdlinePath, dir)
 	}
 	return nil
@@ -151,7 +169,8 @@ func checkBooted(root *hostfs.Root, dir string) error {
 func (r *run) analyze(ctx context.Context) (v verdict.Verdict, transfer osimage.Transfer) {
 	defer func() {
 		if fault := recover(); fault != nil {
-			v = r.undecided(fault)
+			where := faultyFunction()
+			v = r.undecided(codeInternal, where, fmt.Errorf("internal error, please report it: %.200q in %s", fmt.Sprint(fault), where))
 		}
 		for _, image := range []*osimage.Image{r.image, r.extensions} {
 			if image != nil {
@@ -166,12 +185,12 @@ func (r *run) analyze(ctx context.Context) (v verdict.Verdict, transfer osimage.
 	return r.decide(ctx), osimage.Transfer{}
 }
 
-// undecided is the verdict after a panic. The facts gathered so far may be half
-// of the truth, so none of them takes part.
-func (r *run) undecided(fault any) verdict.Verdict {
-	where := faultyFunction()
-	err := fmt.Errorf("internal error, please report it: %.200q in %s", fmt.Sprint(fault), where)
-	r.fail(codeInternal, where, err)
+var errInterrupted = errors.New("a signal ended the run before there was an answer")
+
+// undecided is the verdict after a panic or a signal. The facts gathered so far
+// may be half of the truth, so none of them takes part.
+func (r *run) undecided(code, source string, err error) verdict.Verdict {
+	r.fail(code, source, err)
 	r.booted, r.target = unknownHost(err.Error()), verdict.Target{MachineConfig: verdict.Unknown[verdict.MachineConfig](err.Error())}
 	v := verdict.Decide(r.booted, r.target, r.policy())
 	// Even where every check is left out.
@@ -281,6 +300,11 @@ func (r *run) fail(code, source string, err error) {
 // gatherMachineConfig reads what the node is to become.
 func (r *run) gatherMachineConfig() {
 	mc, source, err := r.readMachineConfig()
+	if errors.Is(err, errNoMachineConfig) && r.noHost != nil {
+		// No wonder: that is all there is to say.
+		r.target.MachineConfig = verdict.Unknown[verdict.MachineConfig](r.noHost.Error())
+		return
+	}
 	if err == nil && r.opts.Target != "" {
 		mc, err = withTarget(mc, r.opts.Target)
 		source = "--target"
@@ -288,7 +312,10 @@ func (r *run) gatherMachineConfig() {
 	if err != nil {
 		r.target.MachineConfig = verdict.Unknown[verdict.MachineConfig](err.Error())
 		code := codeMachineConfig
-		if source == "--target" {
+		switch {
+		case errors.Is(err, errNoMachineConfig):
+			code = codeMachineConfigMissing
+		case source == "--target":
 			code = codeTarget
 		}
 		r.fail(code, source, err)
@@ -316,11 +343,8 @@ func (r *run) readMachineConfig() (verdict.MachineConfig, string, error) {
 			// Only the content is asked about: nothing else is wanted.
 			return verdict.MachineConfig{KernelType: "default"}, source, nil
 		}
-		if errors.Is(err, fs.ErrNotExist) && r.stranger {
-			return mc, source, fmt.Errorf("%w: name the node's MachineConfig with --machineconfig", err)
-		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return mc, source, fmt.Errorf("%w: the node has no encapsulated MachineConfig, so it has joined already or was not made by a machine-config-server; name one with --machineconfig", err)
+			return mc, source, r.noMachineConfig(source)
 		}
 		if err == nil {
 			mc, err = machineconfig.Parse(raw)
@@ -335,6 +359,20 @@ func (r *run) readMachineConfig() (verdict.MachineConfig, string, error) {
 		err = fmt.Errorf("reading MachineConfig %s: %w", source, err)
 	}
 	return mc, source, err
+}
+
+var errNoMachineConfig = errors.New("no MachineConfig")
+
+// noMachineConfig says why there may be none, and what there is in its place.
+func (r *run) noMachineConfig(source string) error {
+	if r.stranger {
+		return fmt.Errorf("%w at %s: name the node's with --machineconfig", errNoMachineConfig, source)
+	}
+	hint := ""
+	if ok, err := r.root.Exists(r.etc + machineconfig.EncapsulatedBakPath); ok && err == nil {
+		hint = "; to compare with what it joined with: --machineconfig " + filepath.Join(r.opts.Root, r.etc, machineconfig.EncapsulatedBakPath)
+	}
+	return fmt.Errorf("%w at %s: this node has joined already, or no machine-config-server made it%s", errNoMachineConfig, source, hint)
 }
 
 // readCallerFile reads a file that a flag names, as the caller sees it.

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,9 @@ func Collect(ctx context.Context, opts Options, version string, w io.Writer) (*R
 	if err != nil {
 		return nil, err
 	}
+	if res.Interrupted {
+		return res, errInterrupted
+	}
 	c, err := capture.New(version, res.Booted, res.Target, res.Policy, res.Verdict)
 	if err != nil {
 		return res, err
@@ -35,18 +39,23 @@ func Collect(ctx context.Context, opts Options, version string, w io.Writer) (*R
 }
 
 // CollectFile is [Collect] into a new file of the caller, readable by its owner
-// only. An existing file is left alone: it may be the capture of a rarer fault.
-func CollectFile(ctx context.Context, opts Options, version, name string) (*Result, error) {
+// only, and returns its size. An existing file is left alone: it may be the
+// capture of a rarer fault.
+func CollectFile(ctx context.Context, opts Options, version, name string) (*Result, int64, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("%s is there already: name another file", name)
+		return nil, 0, fmt.Errorf("%s is there already: name another with --file", name)
 	}
 	if err != nil {
-		return nil, err
+		return nil, 0, fmt.Errorf("creating %s: %w: name another with --file", name, bare(err))
 	}
 	res, err := Collect(ctx, opts, version, f)
 	if err == nil {
 		err = f.Sync()
+	}
+	size, seekErr := f.Seek(0, io.SeekCurrent)
+	if err == nil {
+		err = seekErr
 	}
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
@@ -55,7 +64,7 @@ func CollectFile(ctx context.Context, opts Options, version, name string) (*Resu
 		// Half an archive helps nobody.
 		_ = os.Remove(name)
 	}
-	return res, err
+	return res, size, err
 }
 
 // evidence reads what is there; what cannot be read is left out.
@@ -78,15 +87,26 @@ func evidence(dir string, b verdict.Booted) capture.Evidence {
 	return out
 }
 
-// Replay decides again on the capture in a file of the caller.
+// Replay decides again on the capture in a file of the caller, "-" for its
+// standard input.
 func Replay(name string) (verdict.Verdict, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return verdict.Verdict{}, err
+	f := os.Stdin
+	if name == stdinName {
+		name = "standard input"
+	} else {
+		var err error
+		if f, err = os.Open(name); err != nil {
+			return verdict.Verdict{}, fmt.Errorf("--capture %s: %w", name, bare(err))
+		}
+		defer f.Close()
 	}
-	defer f.Close()
 	c, err := capture.Read(f)
-	if err != nil {
+	switch {
+	case errors.Is(err, io.EOF):
+		return verdict.Verdict{}, fmt.Errorf("%s: the archive is empty: copy it again", name)
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, gzip.ErrChecksum):
+		return verdict.Verdict{}, fmt.Errorf("%s: the archive is cut short or damaged: copy it again", name)
+	case err != nil:
 		return verdict.Verdict{}, fmt.Errorf("%s: %w", name, err)
 	}
 	return c.Verdict(), nil

@@ -31,7 +31,7 @@ const maxSmallFile = 64 << 10
 // second source.
 func (r *run) gatherHost(ctx context.Context) {
 	if r.stranger {
-		r.booted = strangeHost()
+		r.booted = strangeHost(NoSysroot)
 	} else {
 		r.gatherRoot()
 	}
@@ -41,8 +41,13 @@ func (r *run) gatherHost(ctx context.Context) {
 func (r *run) gatherRoot() {
 	r.booted = unknownHost("the sysroot could not be read")
 	if err := r.gatherSysroot(); err != nil {
+		code := codeSysroot
+		if errors.Is(err, ostree.ErrNotOSTree) {
+			code, err = codeNoHost, noHost(r.opts.Root)
+			r.noHost = err
+		}
 		r.booted = unknownHost(err.Error())
-		r.fail(codeSysroot, "", err)
+		r.fail(code, "", err)
 	}
 	r.booted.LegacyKernelArguments = legacyKernelArguments(r.root, r.etc)
 	if !r.opts.Unbooted {
@@ -116,9 +121,18 @@ func readHostFacts(root *hostfs.Root, b *verdict.Booted) {
 func textFact(root *hostfs.Root, path string) verdict.Fact[string] {
 	raw, err := root.ReadFile(path, maxSmallFile)
 	if err != nil {
-		return verdict.Unknown[string]("reading " + err.Error())
+		return verdict.Unknown[string](reading(err))
 	}
 	return verdict.Known(strings.TrimRight(string(raw), "\n"))
+}
+
+// reading says what could not be read, and why.
+func reading(err error) string {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return "reading " + pe.Path + ": " + pe.Err.Error()
+	}
+	return "reading " + err.Error()
 }
 
 func existsFact(root *hostfs.Root, path string) verdict.Fact[bool] {
@@ -139,7 +153,7 @@ func fipsFact(root *hostfs.Root) verdict.Fact[bool] {
 		}
 	}
 	if err != nil {
-		return verdict.Unknown[bool]("reading " + err.Error())
+		return verdict.Unknown[bool](reading(err))
 	}
 	switch s := strings.TrimSpace(string(raw)); s {
 	case "0":
@@ -160,7 +174,7 @@ func legacyKernelArguments(root *hostfs.Root, prefix string) verdict.Fact[[]stri
 		return verdict.Known([]string(nil))
 	}
 	if err != nil {
-		return verdict.Unknown[[]string]("reading " + err.Error())
+		return verdict.Unknown[[]string](reading(err))
 	}
 	var lines []string
 	for line := range strings.Lines(string(raw)) {

@@ -33,9 +33,9 @@ const (
 // stdinName stands for the standard input of the caller.
 const stdinName = "-"
 
-// A stranger is a root of which only --status-json says that it has to do with
-// the node.
-const stranger = "no ostree repository is below --root, so it may be another machine"
+// NoSysroot is why nothing is known of a root of which only --status-json says
+// that it has to do with the node.
+const NoSysroot = "no ostree repository is below --root, so it may be another machine"
 
 // strangeRoot reports whether a saved status must speak for itself, since there
 // is no sysroot to compare it with.
@@ -47,17 +47,18 @@ func (r *run) strangeRoot() bool {
 	return errors.Is(err, ostree.ErrNotOSTree)
 }
 
-// strangeHost has every fact of the host unknown.
-func strangeHost() verdict.Booted {
-	b := unknownHost(stranger)
-	b.LegacyKernelArguments = verdict.Unknown[[]string](stranger)
-	b.CommandLine = verdict.Unknown[string](stranger)
-	b.RunningKernel = verdict.Unknown[string](stranger)
-	b.FIPS = verdict.Unknown[bool](stranger)
-	b.ForceFile = verdict.Unknown[bool](stranger)
-	b.NetworkState = verdict.Unknown[verdict.NetworkState](stranger)
-	b.Packages = verdict.Unknown[[]verdict.Package](stranger)
-	b.BasePackages = verdict.Unknown[[]verdict.Package](stranger)
+// strangeHost has every fact of the host unknown, those that a status may tell
+// for the reason given.
+func strangeHost(why string) verdict.Booted {
+	b := unknownHost(why)
+	b.LegacyKernelArguments = verdict.Unknown[[]string](NoSysroot)
+	b.CommandLine = verdict.Unknown[string](NoSysroot)
+	b.RunningKernel = verdict.Unknown[string](NoSysroot)
+	b.FIPS = verdict.Unknown[bool](NoSysroot)
+	b.ForceFile = verdict.Unknown[bool](NoSysroot)
+	b.NetworkState = verdict.Unknown[verdict.NetworkState](NoSysroot)
+	b.Packages = verdict.Unknown[[]verdict.Package](NoSysroot)
+	b.BasePackages = verdict.Unknown[[]verdict.Package](NoSysroot)
 	return b
 }
 
@@ -105,7 +106,9 @@ func (r *run) savedStatus(ctx context.Context) {
 		}
 		err = fmt.Errorf("reading %s: %w", source, err)
 		r.fail(codeStatus, source, err)
-		if d, ok := r.booted.Deployment.Get(); ok {
+		if r.stranger {
+			r.booted = strangeHost(err.Error())
+		} else if d, ok := r.booted.Deployment.Get(); ok {
 			d.Unseen = strings.TrimPrefix(d.Unseen+"; what rpm-ostree says: "+err.Error(), "; ")
 			r.booted.Deployment = verdict.Known(d)
 		}

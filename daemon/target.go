@@ -20,7 +20,13 @@ func withTarget(mc verdict.MachineConfig, target string) (verdict.MachineConfig,
 		return mc, nil
 	}
 	digest, err := machineconfig.ParseOSImageURL(name)
-	if err != nil {
+	var bad *machineconfig.OSImageURLError
+	switch {
+	case errors.As(err, &bad) && strings.HasPrefix(bad.Problem, "starts with a transport"):
+		return mc, errors.New("--target is of a transport that is not supported: write docker://REGISTRY/REPOSITORY@sha256:DIGEST, oci:DIR, oci-archive:FILE or dir:DIR")
+	case bad != nil:
+		return mc, errors.New("--target " + bad.Problem)
+	case err != nil:
 		return mc, fmt.Errorf("--target: %w", err)
 	}
 	mc.OSImageURL, mc.Digest = name, digest
@@ -37,7 +43,7 @@ func (r *run) openTarget(ctx context.Context) {
 	config, err := osimage.LoadConfig(r.root, osimage.ConfigOptions{AuthFile: r.opts.AuthFile, Prefix: r.etc, Retry: r.opts.RetryTransport})
 	if err != nil {
 		r.failImage(err)
-		r.target.SignaturePolicy = verdict.Unknown[verdict.SignaturePolicy](err.Error())
+		r.target.SignaturePolicy = verdict.Unknown[verdict.SignaturePolicy]("no signature can be looked up: " + err.Error())
 		r.target.Identity = verdict.UnknownIdentity(err.Error())
 		r.imageErr = err
 		return
@@ -46,7 +52,7 @@ func (r *run) openTarget(ctx context.Context) {
 	policy, err := config.SignaturePolicy(mc.OSImageURL)
 	if err != nil {
 		r.failImage(err)
-		r.target.SignaturePolicy = verdict.Unknown[verdict.SignaturePolicy](err.Error())
+		r.target.SignaturePolicy = verdict.Unknown[verdict.SignaturePolicy]("the signature policy is not known: " + err.Error())
 	} else {
 		r.target.SignaturePolicy = verdict.Known(policy)
 	}
@@ -70,7 +76,11 @@ func (r *run) openTarget(ctx context.Context) {
 	}
 }
 
-var errOffline = errors.New("not asked: --offline")
+// NotAsked is why nothing is known that a registry would have to be asked for,
+// when it may not be.
+const NotAsked = "not asked: --offline"
+
+var errOffline = errors.New(NotAsked)
 
 // gather asks for one fact and records the answer, or why there is none.
 func (r *run) gather(ctx context.Context, need verdict.Need) {
@@ -122,7 +132,7 @@ func (r *run) gatherSignature(ctx context.Context) {
 		}
 	}
 	if err != nil {
-		r.target.SignaturePolicy = verdict.Unknown[verdict.SignaturePolicy](err.Error())
+		r.target.SignaturePolicy = verdict.Unknown[verdict.SignaturePolicy]("the signature is not verified: " + err.Error())
 		return
 	}
 	r.target.SignaturePolicy = verdict.Known(policy)
@@ -187,7 +197,7 @@ func forget[T any](f *verdict.Fact[T], why string) {
 
 // failImage reports an error of the target with osimage's code.
 func (r *run) failImage(err error) {
-	code, source := "target-unreadable", ""
+	code, source := codeTargetUnreadable, ""
 	var ie *osimage.Error
 	if errors.As(err, &ie) {
 		code, source = string(ie.Code), ie.Source

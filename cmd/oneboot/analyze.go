@@ -29,12 +29,17 @@ func newAnalyze() *cobra.Command {
 Nothing is changed. Every host fact, credential, policy and mirror is read below
 --root; files named by flags are the caller's.
 
-A saved rpm-ostree status --json is compared with the sysroot below --root. Where
-there is none, as on most desks, the status decides what it can, which is never
-a skip, and what only the running host can tell is unknown; name the node's
-MachineConfig with --machineconfig. Registries are asked as --root says.
+An answer is hypothetical, and never acted upon or recorded, where it is not of
+the running host and its own MachineConfig as they are: with --unbooted,
+--machineconfig, --target, --status-json or --skip-check.
 
-Exit status: 0 a verdict was reached, 1 none could be written, 2 wrong usage.
+A saved rpm-ostree status --json is compared with the sysroot below --root.
+Where there is none, as on most desks, the status decides what it can, which is
+never a skip, and what only the running host can tell is unknown; name the
+node's MachineConfig with --machineconfig. Registries are asked as --root says.
+
+Exit status: 0 a verdict was reached, 1 none could be written or a signal ended
+the run, 2 wrong usage.
 With --exit-code: 0 skip, 10 proceed because something differs, 11 proceed
 because something is unknown.`,
 		Example: `  oneboot analyze
@@ -47,8 +52,8 @@ because something is unknown.`,
 			if output != "text" && output != "json" {
 				return badOutput(output)
 			}
-			if opts.Timeout <= 0 {
-				return fmt.Errorf("--timeout: %s is not a time to wait", opts.Timeout)
+			if err := checkOptions(opts); err != nil {
+				return err
 			}
 			if opts.Unbooted && opts.StatusFile != "" {
 				return fmt.Errorf("--status-json cannot be used with --unbooted: rpm-ostree says nothing of a disk that is not running")
@@ -60,6 +65,9 @@ because something is unknown.`,
 			if err := printVerdict(cmd, output, v); err != nil {
 				return failed(err)
 			}
+			if cmd.Context().Err() != nil {
+				return exitCode(exitFailure)
+			}
 			if exitWith {
 				return exitFor(v)
 			}
@@ -70,7 +78,7 @@ because something is unknown.`,
 	addHostFlags(cmd, &opts, 30*time.Second)
 	addTargetFlags(cmd, &opts, &skip)
 	f.StringVar(&opts.StatusFile, "status-json", "", "compare with this `FILE`, saved from rpm-ostree status --json (- is stdin); the answer is hypothetical")
-	f.StringVar(&replay, "capture", "", "decide again on what `FILE` holds, which oneboot collect wrote; nothing else is read")
+	f.StringVar(&replay, "capture", "", "decide again on `FILE`, which oneboot collect wrote (- is stdin); nothing else is read")
 	f.BoolVar(&exitWith, "exit-code", false, "exit with 0 for skip, 10 or 11 for proceed")
 	addOutputFlag(cmd, &output)
 	return cmd
@@ -84,6 +92,9 @@ func verdictOf(cmd *cobra.Command, opts daemon.Options, skip []string, replay st
 			return verdict.Verdict{}, err
 		}
 		opts.SkipChecks = names
+		if err := opts.CheckFiles(); err != nil {
+			return verdict.Verdict{}, failed(err)
+		}
 		res, err := daemon.Analyze(cmd.Context(), opts)
 		if err != nil {
 			return verdict.Verdict{}, failed(err)
@@ -107,19 +118,29 @@ func verdictOf(cmd *cobra.Command, opts daemon.Options, skip []string, replay st
 func addTargetFlags(cmd *cobra.Command, opts *daemon.Options, skip *[]string) {
 	f := cmd.Flags()
 	f.BoolVar(&opts.Unbooted, "unbooted", false, "--root is a disk that is not running; the answer is hypothetical")
-	f.StringVar(&opts.MachineConfigFile, "machineconfig", "", "read this MachineConfig (JSON or YAML) instead of the node's own")
-	f.StringVar(&opts.Target, "target", "", "compare with this image instead of osImageURL: docker://, oci:, oci-archive: or dir:")
+	f.StringVar(&opts.MachineConfigFile, "machineconfig", "", "read this `FILE` (a MachineConfig as JSON or YAML) instead of the node's own")
+	f.StringVar(&opts.Target, "target", "", "compare with this `IMAGE` instead of osImageURL: [docker://]REGISTRY/REPOSITORY@sha256:DIGEST, oci:DIR, oci-archive:FILE or dir:DIR")
 	f.BoolVar(&opts.Offline, "offline", false, "ask no registry")
 	f.BoolVar(&opts.Full, "full", false, "gather every fact, also those that cannot change the answer")
-	f.StringArrayVar(skip, "skip-check", nil, "leave this check out (repeatable); the answer is hypothetical")
+	f.StringArrayVar(skip, "skip-check", nil, "leave this `CHECK` out (repeatable); the answer is hypothetical")
 }
 
 // addHostFlags adds the flags that analyze and firstboot share.
 func addHostFlags(cmd *cobra.Command, opts *daemon.Options, timeout time.Duration) {
 	f := cmd.Flags()
-	f.StringVar(&opts.Root, "root", "/", "the host's root directory")
-	f.StringVar(&opts.AuthFile, "authfile", "", "registry credentials instead of the host's")
-	f.DurationVar(&opts.Timeout, "timeout", timeout, "proceed if there is no answer by then")
+	f.StringVar(&opts.Root, "root", "/", rootUsage)
+	f.StringVar(&opts.AuthFile, "authfile", "", "registry credentials from `FILE` instead of the host's")
+	f.DurationVar(&opts.Timeout, "timeout", timeout, "proceed after this `TIME` (5s, 2m) without an answer")
+}
+
+const rootUsage = "the host's root is `DIR`"
+
+// checkOptions returns an error of usage.
+func checkOptions(opts daemon.Options) error {
+	if opts.Timeout <= 0 {
+		return fmt.Errorf("--timeout: %s is not a time to wait", opts.Timeout)
+	}
+	return nil
 }
 
 func checkNames(skip []string) ([]verdict.CheckName, error) {
@@ -140,7 +161,7 @@ func checkNames(skip []string) ([]verdict.CheckName, error) {
 
 func printVerdict(cmd *cobra.Command, output string, v verdict.Verdict) error {
 	if output == "text" {
-		return printText(cmd.OutOrStdout(), v)
+		return printText(cmd.OutOrStdout(), v, "")
 	}
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,19 +30,22 @@ no network.`,
   oneboot collect --root /rootfs --file -`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if opts.Timeout <= 0 {
-				return fmt.Errorf("--timeout: %s is not a time to wait", opts.Timeout)
+			if err := checkOptions(opts); err != nil {
+				return err
 			}
 			names, err := checkNames(skip)
 			if err != nil {
 				return err
 			}
 			opts.SkipChecks = names
+			if err := opts.CheckFiles(); err != nil {
+				return failed(err)
+			}
 			if file == "-" {
 				_, err := daemon.Collect(cmd.Context(), opts, programVersion(), cmd.OutOrStdout())
 				return failed(err)
 			}
-			res, err := daemon.CollectFile(cmd.Context(), opts, programVersion(), file)
+			res, size, err := daemon.CollectFile(cmd.Context(), opts, programVersion(), file)
 			if err != nil {
 				return failed(err)
 			}
@@ -49,12 +53,12 @@ no network.`,
 			if err != nil {
 				return failed(err)
 			}
-			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s, %s\n", file, action, res.Verdict.Reason)
+			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "wrote %s (%d kB): %s, %s\n", file, (size+999)/1000, strings.ToUpper(string(action)), res.Verdict.Reason)
 			return failed(err)
 		},
 	}
 	addHostFlags(cmd, &opts, 30*time.Second)
 	addTargetFlags(cmd, &opts, &skip)
-	cmd.Flags().StringVarP(&file, "file", "f", "oneboot-capture.tar.gz", "a new file to write, or - for stdout")
+	cmd.Flags().StringVarP(&file, "file", "f", "oneboot-capture.tar.gz", "write this new `FILE`, or - for stdout")
 	return cmd
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -51,6 +50,9 @@ the node goes on as always; 1 it could not be written, and nothing was changed;
 			if opts.Timeout <= 0 {
 				return fmt.Errorf("--timeout: %s is not a time to wait", opts.Timeout)
 			}
+			if err := opts.CheckHost(); err != nil {
+				return failed(err)
+			}
 			opts.RetryTransport = true
 			res, err := daemon.Firstboot(cmd.Context(), opts, daemon.Mode(mode), programVersion())
 			if res != nil {
@@ -62,7 +64,7 @@ the node goes on as always; 1 it could not be written, and nothing was changed;
 		},
 	}
 	addHostFlags(cmd, &opts, 90*time.Second)
-	cmd.Flags().StringVar(&mode, "mode", string(daemon.ModeReport), "what may be done: "+modeNames())
+	cmd.Flags().StringVar(&mode, "mode", string(daemon.ModeReport), "what `MODE` may do: "+modeNames())
 	addOutputFlag(cmd, &output)
 	return cmd
 }
@@ -78,22 +80,21 @@ func modeNames() string {
 // printFirstboot prints the verdict, in words what was done, and on stderr what
 // failed.
 func printFirstboot(cmd *cobra.Command, output string, res *daemon.FirstbootResult) error {
-	if err := printVerdict(cmd, output, res.Verdict); err != nil {
+	var err error
+	if output == "text" {
+		var b strings.Builder
+		printAct(&b, &res.Act)
+		err = printText(cmd.OutOrStdout(), res.Verdict, b.String())
+	} else {
+		err = printVerdict(cmd, output, res.Verdict)
+	}
+	if err != nil {
 		return err
 	}
 	if res.Act.State == record.ActFailed {
 		fmt.Fprintf(cmd.ErrOrStderr(), "oneboot: the act failed, the node goes on as always: %s\n", clean(res.Act.Reason))
 	}
-	if output != "text" {
-		return nil
-	}
-	var b strings.Builder
-	printAct(&b, &res.Act)
-	if b.Len() == 0 {
-		return nil
-	}
-	_, err := io.WriteString(cmd.OutOrStdout(), "\n"+b.String())
-	return err
+	return nil
 }
 
 // printAct says what was done; nothing where nothing was to be.
@@ -119,6 +120,6 @@ func printAct(b *strings.Builder, act *record.Act) {
 		b.WriteString(indent + clean(name) + "\n")
 	}
 	if act.MCO != nil {
-		printMCOAs(b, "After it the machine-config-daemon", *act.MCO)
+		printMCOAs(b, "after it", *act.MCO, nil)
 	}
 }

@@ -10,12 +10,14 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime/debug"
 	"strings"
 	"syscall"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Exit codes.
@@ -42,6 +44,8 @@ func main() {
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// A second signal ends a program that the first one has not.
+	context.AfterFunc(ctx, stop)
 	root := newRoot(filepath.Base(args[0]))
 	root.SetArgs(args[1:])
 	cmd, err := root.ExecuteContextC(ctx)
@@ -56,6 +60,9 @@ func run(args []string) int {
 	var failure *failureError
 	if errors.As(err, &failure) {
 		return exitFailure
+	}
+	if cmd.Name() == "help" {
+		cmd = root
 	}
 	fmt.Fprintf(root.ErrOrStderr(), "Run '%s --help' for usage.\n", cmd.CommandPath())
 	return exitUsage
@@ -88,9 +95,16 @@ wants: the content, the extensions, the kernel and its arguments, FIPS mode.
 Only what is proven equal may skip the pivot and the reboot; anything unknown,
 unreadable or late means that the node goes on as always.`,
 		SilenceUsage: true, SilenceErrors: true,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:              knownCommand,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return emptyFlag(cmd) },
+		Version:           programVersion(),
 	}
+	cmd.SuggestionsMinimumDistance = 2
+	cmd.SetVersionTemplate(versionLine())
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
+	cmd.SetUsageTemplate(strings.ReplaceAll(cmd.UsageTemplate(), ".FlagUsages |", fmt.Sprintf(".FlagUsagesWrapped %d |", columns)))
+	cmd.SetHelpCommand(newHelp(cmd))
 	if plugin, ok := strings.CutPrefix(calledAs, "oc-"); ok {
 		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "oc " + plugin}
 	} else if plugin, ok := strings.CutPrefix(calledAs, "kubectl-"); ok {
@@ -99,6 +113,55 @@ unreadable or late means that the node goes on as always.`,
 	cmd.AddCommand(newAnalyze(), newFirstboot(), newRevert(), newShow(), newCollect(), newVersion())
 	cmd.CompletionOptions.HiddenDefaultCmd = true
 	return cmd
+}
+
+// newHelp is help for people who type it in front; of a command that there is
+// not it knows nothing.
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [command]", Short: "Help about a command", Hidden: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return knownCommand(root, args)
+			}
+			return cmd.Help()
+		},
+	}
+}
+
+// knownCommand refuses the name of a command that there is not.
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := ""
+	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+		hint = ": did you mean " + strings.Join(like, " or ") + "?"
+	}
+	return fmt.Errorf("unknown command %q%s", args[0], hint)
+}
+
+// emptyFlag refuses flags with an empty value, most often a variable that a
+// script has not set: the flag would not be what its caller takes it for.
+func emptyFlag(cmd *cobra.Command) error {
+	var err error
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if err == nil && f.Value.Type() == "string" && f.Value.String() == "" {
+			err = fmt.Errorf("--%s: the value is empty", f.Name)
+		}
+	})
+	return err
+}
+
+var missingUnit = regexp.MustCompile(`for "(.*--[a-z-]+)" flag: time: missing unit in duration "(.*)"$`)
+
+// flagError words what newcomers meet first.
+func flagError(err error) error {
+	if m := missingUnit.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Errorf("%s: %s has no unit: write 5s or 2m", m[1], m[2])
+	}
+	return err
 }
 
 // programVersion is the linker's version, else what the Go build recorded.

@@ -57,7 +57,7 @@ Exit status: 0 the act is undone, or there was none; 1 it is not; 2 wrong usage.
 			return failed(err)
 		},
 	}
-	cmd.Flags().StringVar(&dir, "root", "/", "the host's root directory")
+	cmd.Flags().StringVar(&dir, "root", "/", rootUsage)
 	cmd.Flags().BoolVar(&force, "force", false, "also after the node has joined, and where something else has changed a file since: that one is left alone")
 	return cmd
 }

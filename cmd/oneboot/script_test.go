@@ -47,7 +47,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"status": scriptStatus, "node": scriptNode, "normal": scriptNormal, "columns": scriptColumns,
-			"disagree": scriptDisagree,
+			"disagree": scriptDisagree, "cut": scriptCut,
 		},
 	})
 }
@@ -123,6 +123,17 @@ func scriptDisagree(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text), 0o644))
 }
 
+// scriptCut is "cut N FROM TO": it copies the first N bytes of a file.
+func scriptCut(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: cut N FROM TO")
+	}
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	text := ts.ReadFile(args[1])
+	ts.Check(os.WriteFile(ts.MkAbs(args[2]), []byte(text[:min(n, len(text))]), 0o644))
+}
+
 // scriptNode is "node KIND DIR": it makes the root of a booted node in DIR,
 // puts what rpm-ostree says of it into DIR.status.json and sets $IMAGE to the
 // pull spec that its MachineConfig wants. The kinds:
@@ -131,6 +142,8 @@ func scriptDisagree(ts *testscript.TestScript, neg bool, args []string) {
 //	kargs      the same, but it wants a kernel argument more
 //	other      the same, but it wants another image
 //	fips       the same, but what the kernel says of FIPS is garbage
+//	joined     the same, and it has joined its cluster already
+//	unreachable  it wants another image of a registry that is not there
 func scriptNode(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: node KIND DIR")
@@ -202,7 +215,7 @@ func makeNode(kind, dir string) (image string, err error) {
 	digest := made.Digest
 	mc := sysroot.MachineConfig{}
 	switch kind {
-	case "skip", "fips":
+	case "skip", "fips", "joined", "unreachable":
 	case "kargs":
 		mc.KernelArguments = []string{"nosmt"}
 	case "other":
@@ -211,6 +224,9 @@ func makeNode(kind, dir string) (image string, err error) {
 		return "", fmt.Errorf("no kind of node %q", kind)
 	}
 	mc.OSImageURL = "quay.io/openshift-release-dev/ocp-v4.0-art-dev@" + digest
+	if kind == "unreachable" {
+		mc.OSImageURL = "localhost:1/os@sha256:" + strings.Repeat("5", 64)
+	}
 	if err := root.Boot(d, sysroot.BootOptions{MachineConfig: &mc}); err != nil {
 		return "", err
 	}
@@ -221,8 +237,12 @@ func makeNode(kind, dir string) (image string, err error) {
 	if err := os.WriteFile(dir+".status.json", []byte(status), 0o644); err != nil {
 		return "", err
 	}
-	if kind == "fips" {
+	switch kind {
+	case "fips":
 		err = root.WriteFile(sysroot.FIPSPath, "maybe\n")
+	case "joined":
+		const file = "/etc/ignition-machine-config-encapsulated.json"
+		err = os.Rename(dir+file, dir+file+".bak")
 	}
 	return mc.OSImageURL, err
 }

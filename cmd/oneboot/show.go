@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -33,14 +36,10 @@ func newShow() *cobra.Command {
 				_, err = cmd.OutOrStdout().Write(raw)
 				return failed(err)
 			}
-			if err := printText(cmd.OutOrStdout(), rec.Verdict); err != nil {
-				return failed(err)
-			}
-			_, err = fmt.Fprint(cmd.OutOrStdout(), "\n"+runText(rec))
-			return failed(err)
+			return failed(printText(cmd.OutOrStdout(), rec.Verdict, runText(rec)))
 		},
 	}
-	cmd.Flags().StringVar(&dir, "root", "/", "the host's root directory")
+	cmd.Flags().StringVar(&dir, "root", "/", rootUsage)
 	addOutputFlag(cmd, &output)
 	return cmd
 }
@@ -65,16 +64,26 @@ func readRecord(dir string) ([]byte, *record.Record, error) {
 		return nil, nil, err
 	}
 	defer root.Close()
+	// As the caller sees it.
+	name := filepath.Join(dir, record.Path)
 	raw, err := root.ReadFile(record.Path, record.MaxSize)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("there is no record at %s: oneboot firstboot has not run on this host", record.Path)
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading record: %w", err)
+	var pe *fs.PathError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil, fmt.Errorf("there is no record at %s: oneboot firstboot has not run on this host", name)
+	case errors.As(err, &pe):
+		return nil, nil, fmt.Errorf("reading record %s: %w", name, pe.Err)
+	case err != nil:
+		return nil, nil, fmt.Errorf("reading record %s: %w", name, err)
+	case len(bytes.TrimSpace(raw)) == 0:
+		return nil, nil, fmt.Errorf("%s: the record is empty: it was cut short when it was written or copied", name)
 	}
 	rec, err := record.Parse(raw)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, nil, fmt.Errorf("%s: the record is cut short: copy it again", name)
+	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", record.Path, err)
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return raw, rec, nil
 }

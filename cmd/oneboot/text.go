@@ -4,22 +4,28 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/oneboot/oneboot/daemon"
 	"github.com/oneboot/oneboot/pkg/verdict"
 )
 
 // columns is the width of a serial console.
 const columns = 80
 
-// printText writes a verdict for a person at a serial console: the answer in
-// one line, then why. No line is wider than the console, but where a single
-// word is.
-func printText(w io.Writer, v verdict.Verdict) error {
+// consoleLines is its height.
+const consoleLines = 24
+
+// printText writes a verdict for a person at a serial console: the answer, then
+// why, then more about the run; the answer again where it has scrolled away. No
+// line is wider than the console, but where a single word is.
+func printText(w io.Writer, v verdict.Verdict, more string) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n", headline(v))
+	writeWrapped(&b, headline(v), "  ")
+	b.WriteString("\n")
 	printNames(&b, v)
 	printChecks(&b, v)
 	b.WriteString("\n")
@@ -27,102 +33,39 @@ func printText(w io.Writer, v verdict.Verdict) error {
 	if v.Cost != nil {
 		writeWrapped(&b, "A pivot would fetch "+costText(*v.Cost)+".", "")
 	}
+	if advice := adviceText(v); advice != "" {
+		writeWrapped(&b, advice, "")
+	}
 	for _, s := range v.Warnings {
 		writeWrapped(&b, "warning: "+short(clean(s)), "  ")
 	}
 	for _, e := range v.Errors {
 		writeWrapped(&b, fmt.Sprintf("error %s: %s", clean(e.Code), short(clean(e.Message))), "  ")
 	}
+	if more != "" {
+		b.WriteString("\n" + more)
+	}
+	if strings.Count(b.String(), "\n") > consoleLines {
+		b.WriteString("\n")
+		writeWrapped(&b, headline(v), "  ")
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// headline is the answer in one line.
-func headline(v verdict.Verdict) string {
-	word, why := "PROCEED", "nothing was proven"
-	if v.Action == verdict.Skip {
-		word, why = "SKIP", "the booted OS is the wanted one, proven by "+proofText(v.Proof)
-	} else {
-		for _, c := range v.Checks {
-			if string(v.Reason) == string(c.Name)+"-"+c.Outcome.String() {
-				why = reasonText(c)
-			}
-		}
+// adviceText says what makes the next node boot once; empty where it is nothing
+// that an administrator can do.
+func adviceText(v verdict.Verdict) string {
+	if n := v.Target.DerivedLayers; v.Reason == verdict.Reason(verdict.CheckOSContent+"-differs") && n != nil && *n > 0 {
+		return "To boot once, write the disk from the node image itself."
 	}
-	if v.Hypothetical {
-		word += " (hypothetical)"
-	}
-	line := word + ": " + why
-	for _, e := range v.Errors {
-		if more := " (" + clean(e.Code) + ")"; decidedBy(v, e) && len(line)+len(more) <= columns {
-			return line + more
-		}
-	}
-	return line
-}
-
-// decidedBy reports whether the check that the verdict goes by is unknown for
-// this error.
-func decidedBy(v verdict.Verdict, e verdict.Error) bool {
-	for _, c := range v.Checks {
-		if string(v.Reason) == string(c.Name)+"-"+verdict.OutcomeUnknown.String() {
-			return e.Message != "" && strings.Contains(c.Detail, e.Message)
-		}
-	}
-	return false
-}
-
-// reasonText says in words what a check that is not the same means. With the
-// longest word before it, it fits in one line.
-func reasonText(c verdict.Check) string {
-	words, ok := map[verdict.CheckName][2]string{
-		verdict.CheckMachineConfig:         {"the MachineConfig asks for more than a first boot does", "the MachineConfig is not known"},
-		verdict.CheckPinned:                {"the wanted image is not pinned by a digest", "the wanted image is not known"},
-		verdict.CheckArchitecture:          {"the wanted image is for another architecture", "the host's or the image's architecture is not known"},
-		verdict.CheckOSContent:             {"the booted OS is not the wanted OS", "whether the booted OS is the wanted one is not known"},
-		verdict.CheckDeployment:            {"the booted deployment was changed, or will not stay", "the state of the booted deployment is not known"},
-		verdict.CheckRunningKernel:         {"the running kernel is not the booted deployment's", "the running kernel is not known"},
-		verdict.CheckKernelArguments:       {"the kernel arguments are not the wanted ones", "the kernel arguments are not known"},
-		verdict.CheckLegacyKernelArguments: {"the tuning file asks for other kernel arguments", "what the tuning file asks for is not known"},
-		verdict.CheckKernelType:            {"another type of kernel is wanted", "the wanted type of kernel cannot be proven"},
-		verdict.CheckExtensions:            {"the layered packages are not the wanted ones", "the wanted extensions cannot be proven"},
-		verdict.CheckFIPS:                  {"FIPS mode is not as wanted", "whether FIPS mode is on is not known"},
-		verdict.CheckForceFile:             {"a pivot is asked for by a file", "whether a pivot is asked for is not known"},
-		verdict.CheckNodePayload:           {"the booted OS cannot run a cluster node", "whether the OS can run a cluster node is not known"},
-		verdict.CheckNetworkState:          {"the network runs on what the initrd set up", "the state of the network is not known"},
-		verdict.CheckSignaturePolicy:       {"the signature policy refuses the wanted image", "the wanted signature is not verified"},
-	}[c.Name]
-	switch {
-	case !ok:
-		return string(c.Name) + " " + c.Outcome.String()
-	case c.Outcome == verdict.OutcomeDiffers:
-		return words[0]
-	default:
-		return words[1]
-	}
-}
-
-func proofText(p verdict.Proof) string {
-	switch p {
-	case verdict.ProofManifestDigest:
-		return "manifest digest"
-	case verdict.ProofConfigDigest:
-		return "config digest"
-	case verdict.ProofDiffIDs:
-		return "its layers"
-	case verdict.ProofOSTreeCommit:
-		return "ostree commit"
-	case verdict.ProofContentChecksum:
-		return "file tree"
-	case "":
-		return "checks left out" // never without --skip-check
-	}
-	return string(p)
+	return ""
 }
 
 // printNames shows what is compared, in full: the digest of an image in a line
 // of its own, where it fits and can be copied.
 func printNames(b *strings.Builder, v verdict.Verdict) {
+	before := b.Len()
 	if url := clean(v.Target.OSImageURL); url != "" {
 		name, digest, pinned := strings.Cut(url, "@")
 		fmt.Fprintf(b, "wanted  %s\n", name)
@@ -138,17 +81,75 @@ func printNames(b *strings.Builder, v verdict.Verdict) {
 		}
 		fmt.Fprintf(b, "%s  %s\n", label, sum)
 	}
-	b.WriteString("\n")
+	if b.Len() > before {
+		b.WriteString("\n")
+	}
+}
+
+// A row of the table is one check, or several that are unknown for one and the
+// same cause.
+type row struct {
+	checks []verdict.Check
+	cause  string
+}
+
+func rowsOf(v verdict.Verdict) []row {
+	var rows []row
+next:
+	for _, c := range v.Checks {
+		cause := causeOf(c, v)
+		for i := range rows {
+			if cause != "" && rows[i].cause == cause {
+				rows[i].checks = append(rows[i].checks, c)
+				continue next
+			}
+		}
+		rows = append(rows, row{[]verdict.Check{c}, cause})
+	}
+	return rows
+}
+
+// causeOf is what keeps a check from an answer, in the words that it shares with
+// others; empty where it has one.
+func causeOf(c verdict.Check, v verdict.Verdict) string {
+	if c.Outcome != verdict.OutcomeUnknown {
+		return ""
+	}
+	for _, e := range v.Errors {
+		if e.Message != "" && strings.HasSuffix(c.Detail, e.Message) {
+			return "see error " + e.Code
+		}
+	}
+	for _, s := range []string{daemon.NotAsked, daemon.NoSysroot} {
+		if strings.HasSuffix(c.Detail, s) {
+			return s
+		}
+	}
+	return c.Detail
 }
 
 // printChecks writes the table. What does not fit into the last column goes
 // below the line.
 func printChecks(b *strings.Builder, v verdict.Verdict) {
-	width := 0
-	for _, c := range v.Checks {
-		width = max(width, len(c.Name))
+	rows, width := rowsOf(v), 0
+	for _, r := range rows {
+		if len(r.checks) == 1 {
+			width = max(width, len(r.checks[0].Name))
+		}
 	}
-	for _, c := range v.Checks {
+	indent := strings.Repeat(" ", 9)
+	for _, r := range rows {
+		if len(r.checks) > 1 {
+			var names []string
+			for _, c := range r.checks {
+				names = append(names, string(c.Name))
+			}
+			var shared strings.Builder
+			writeWrapped(&shared, indent+clean(strings.Join(names, ", "))+": "+short(clean(r.cause)), indent)
+			b.WriteString("UNKNOWN  " + shared.String()[len(indent):])
+			continue
+		}
+		c := r.checks[0]
 		outcome := c.Outcome.String()
 		if c.Outcome == verdict.OutcomeDiffers || c.Outcome == verdict.OutcomeUnknown {
 			outcome = strings.ToUpper(outcome)
@@ -162,7 +163,7 @@ func printChecks(b *strings.Builder, v verdict.Verdict) {
 			b.WriteString(line + "  " + text + "\n")
 		default:
 			b.WriteString(strings.TrimRight(line, " ") + "\n")
-			writeWrapped(b, strings.Repeat(" ", 9)+text, strings.Repeat(" ", 9))
+			writeWrapped(b, indent+text, indent)
 		}
 	}
 }
@@ -177,13 +178,7 @@ func checkText(c verdict.Check, v verdict.Verdict) string {
 	case c.Outcome == verdict.OutcomeSame:
 		text = c.Booted
 	case c.Detail != "":
-		text = c.Detail
-		// The same long message need not be read twice.
-		for _, e := range v.Errors {
-			if e.Message != "" {
-				text = strings.ReplaceAll(text, e.Message, "see error "+e.Code)
-			}
-		}
+		text = once(c.Detail, v.Errors)
 	case c.Booted != "" || c.Target != "":
 		text = fmt.Sprintf("booted %s, wanted %s", orNone(c.Booted), orNone(c.Target))
 	}
@@ -197,10 +192,34 @@ func orNone(s string) string {
 	return s
 }
 
-var hash = regexp.MustCompile(`\b(?:sha256:)?([0-9a-f]{12})[0-9a-f]{52}\b`)
+// once refers to the errors that a text repeats: the same long message need not
+// be read twice.
+func once(text string, errs []verdict.Error) string {
+	for _, e := range errs {
+		if e.Message != "" {
+			text = strings.ReplaceAll(text, e.Message, "see error "+e.Code)
+		}
+	}
+	return text
+}
 
-// short cuts digests to the 12 digits that people compare.
-func short(s string) string { return hash.ReplaceAllString(s, "$1") }
+// hash finds digests within the words that hold them.
+var hash = regexp.MustCompile(`([^\s"'(),;=]*/[^\s"'(),;=@]*)?(@?)\b(?:sha256:)?([0-9a-f]{12})[0-9a-f]{52}\b`)
+
+// short cuts digests to the 12 digits that people compare: in a pull spec so
+// that it shows, and not at all in a path, which is there to be copied.
+func short(s string) string {
+	return hash.ReplaceAllStringFunc(s, func(word string) string {
+		m := hash.FindStringSubmatch(word)
+		switch {
+		case m[2] == "@":
+			return m[1] + "@sha256:" + m[3] + "..."
+		case m[1] != "":
+			return word
+		}
+		return m[3]
+	})
+}
 
 // clean keeps bytes from outside from steering the terminal.
 func clean(s string) string {
@@ -236,26 +255,46 @@ func writeWrapped(b *strings.Builder, text, indent string) {
 
 // printMCO says what the unmodified machine-config-daemon would do.
 func printMCO(b *strings.Builder, v verdict.Verdict) {
-	printMCOAs(b, "By itself the machine-config-daemon", v.MCO)
+	printMCOAs(b, "by itself", v.MCO, v.Errors)
 }
 
-func printMCOAs(b *strings.Builder, line string, m verdict.MCO) {
+// printMCOAs says what it would do after what has been done, or by itself. What
+// the errors say is not said again.
+func printMCOAs(b *strings.Builder, when string, m verdict.MCO, errs []verdict.Error) {
+	mcd := "the machine-config-daemon"
 	if m.Release != "" {
-		line += " of " + clean(m.Release)
+		mcd += " of " + clean(m.Release)
 	}
+	line := strings.ToUpper(when[:1]) + when[1:] + " " + mcd + " would pivot and reboot"
 	if m.WouldSkip {
-		line += " would skip the reboot"
-	} else {
-		line += " would pivot and reboot"
+		line = strings.TrimSuffix(line, "pivot and reboot") + "skip the reboot"
+	} else if onlyUnknown(m.Why) {
+		line = "What " + mcd + " would do " + when + " is not known"
 	}
 	if len(m.Why) == 0 {
-		b.WriteString(line + ".\n")
+		writeWrapped(b, line+".", "")
 		return
 	}
-	b.WriteString(line + ":\n")
+	writeWrapped(b, line+":", "")
 	for _, r := range m.Why {
-		writeWrapped(b, fmt.Sprintf("  %s (%s): %s", clean(r.Code), clean(r.Versions), short(clean(r.Detail))), "    ")
+		writeWrapped(b, fmt.Sprintf("  %s (%s): %s", clean(r.Code), clean(releasesText(r.Versions)), short(clean(once(r.Detail, errs)))), "    ")
 	}
+}
+
+// onlyUnknown reports whether nothing is known that keeps the daemon from
+// skipping.
+func onlyUnknown(why []verdict.MCOReason) bool {
+	return len(why) > 0 && !slices.ContainsFunc(why, func(r verdict.MCOReason) bool { return !strings.HasSuffix(r.Code, "-unknown") })
+}
+
+func releasesText(versions string) string {
+	if from, ok := strings.CutSuffix(versions, "+"); ok {
+		return from + " and later"
+	}
+	if versions == "all" {
+		return "all releases"
+	}
+	return versions
 }
 
 func costText(c verdict.Cost) string {

@@ -19,7 +19,7 @@ func newVersion() *cobra.Command {
 				Version  string `json:"version"`
 				Go       string `json:"go"`
 				Platform string `json:"platform"`
-			}{programVersion(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+			}{programVersion(), runtime.Version(), platform}
 			switch output {
 			case "json":
 				b, err := json.MarshalIndent(v, "", "  ")
@@ -29,7 +29,7 @@ func newVersion() *cobra.Command {
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", b)
 				return failed(err)
 			case "text":
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "oneboot %s %s %s\n", v.Version, v.Go, v.Platform)
+				_, err := fmt.Fprint(cmd.OutOrStdout(), versionLine())
 				return failed(err)
 			}
 			return badOutput(output)
@@ -39,8 +39,14 @@ func newVersion() *cobra.Command {
 	return cmd
 }
 
+const platform = runtime.GOOS + "/" + runtime.GOARCH
+
+func versionLine() string {
+	return fmt.Sprintf("oneboot %s %s %s\n", programVersion(), runtime.Version(), platform)
+}
+
 func addOutputFlag(cmd *cobra.Command, output *string) {
-	cmd.Flags().StringVarP(output, "output", "o", "text", "text or json")
+	cmd.Flags().StringVarP(output, "output", "o", "text", "print as `FORMAT`, text or json")
 }
 
 func badOutput(output string) error {

@@ -205,8 +205,11 @@ func checkNetworkState(b Booted) finding {
 
 func checkSignaturePolicy(t Target) finding {
 	s, ok := t.SignaturePolicy.Get()
+	if !ok && !t.SignaturePolicy.Gathered() {
+		return unknownBecause("the signature policy is not read")
+	}
 	if !ok {
-		return unknownBecause("the signature policy is not known: " + t.SignaturePolicy.Why())
+		return unknownBecause(t.SignaturePolicy.Why())
 	}
 	switch s.Requirement {
 	case SignatureNone, SignatureVerified:
