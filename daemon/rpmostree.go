@@ -220,7 +220,7 @@ func (c *capped) Write(b []byte) (int, error) {
 // it; nothing where nothing was said.
 func oneLine(b []byte) string {
 	const most = 300
-	text := strings.Join(strings.FieldsFunc(strings.ToValidUTF8(string(b), "?"), func(c rune) bool {
+	text := strings.Join(strings.FieldsFunc(strings.ToValidUTF8(string(verdict.RedactText(b)), "?"), func(c rune) bool {
 		return unicode.IsSpace(c) || !unicode.IsPrint(c)
 	}), " ")
 	if text == "" {

@@ -42,7 +42,7 @@ func facts() (verdict.Booted, verdict.Target) {
 		MachineConfig: verdict.Known(verdict.MachineConfig{
 			Name: "rendered-worker-1", OSImageURL: "quay.io/os@" + string(digest), Digest: digest, KernelType: "default",
 			KernelArguments: []string{"coreos.inst.token=" + planted},
-			ExtensionSets:   map[string][]verdict.PackageSet{"usbguard": {{Packages: []string{"usbguard"}, Releases: "all"}}}, Extensions: []string{"usbguard"},
+			ExtensionSets:   map[string][]verdict.PackageSet{"usbguard": {{Packages: []string{"usbguard"}, Releases: verdict.ReleaseRange{Since: "4.12", Before: "5.3"}}}}, Extensions: []string{"usbguard"},
 		}),
 		ManifestLayers:  verdict.Known([]verdict.Layer{{Digest: digest, Size: 5}}),
 		SignaturePolicy: verdict.Known(verdict.SignaturePolicy{Requirement: verdict.SignatureNone, Scope: "default"}),

@@ -38,21 +38,22 @@ func KernelTypePackages(kernelType string) (sets []verdict.KernelPackageSet, ok 
 	base9 := []string{"kernel", "kernel-core", "kernel-modules", "kernel-modules-core", "kernel-modules-extra"}
 	switch kernelType {
 	case KernelTypeDefault:
-		return []verdict.KernelPackageSet{{Releases: "4.12 and later"}}, true
+		return []verdict.KernelPackageSet{{Releases: verdict.ReleaseRange{Since: "4.12", Before: unread}}}, true
 	case KernelTypeRealtime:
 		realtime := []string{"kernel-rt-core", "kernel-rt-modules", "kernel-rt-modules-extra"}
 		withKVM := []string{"kernel-rt-core", "kernel-rt-kvm", "kernel-rt-modules", "kernel-rt-modules-extra"}
 		return []verdict.KernelPackageSet{
+			// In 4.20 and 4.21 the first set is that of RHEL 10, the second that of RHEL 9.
 			// 857645986, before it 6e6477a53.
-			{Removed: base9, Installed: realtime, Releases: "4.22 and later; 4.20 and 4.21 on RHEL 10"},
-			{Removed: base9, Installed: withKVM, Releases: "4.13 to 4.19; 4.20 and 4.21 on RHEL 9"},
-			{Removed: base8, Installed: withKVM, Releases: "4.12"},
+			{Removed: base9, Installed: realtime, Releases: verdict.ReleaseRange{Since: "4.20", Before: unread}},
+			{Removed: base9, Installed: withKVM, Releases: verdict.ReleaseRange{Since: "4.13", Before: "4.22"}},
+			{Removed: base8, Installed: withKVM, Releases: verdict.ReleaseRange{Since: "4.12", Before: "4.13"}},
 		}, true
 	case KernelType64kPages: // ca0f40781
 		return []verdict.KernelPackageSet{{
 			Removed:   base9,
 			Installed: []string{"kernel-64k-core", "kernel-64k-modules", "kernel-64k-modules-core", "kernel-64k-modules-extra"},
-			Releases:  "4.15 and later",
+			Releases:  verdict.ReleaseRange{Since: "4.15", Before: unread},
 		}}, true
 	}
 	return nil, false

@@ -13,7 +13,7 @@ func TestTablesAreSorted(t *testing.T) {
 			t.Errorf("%s is not known", extension)
 		}
 		for _, set := range sets {
-			if len(set.Packages) == 0 || !slices.IsSorted(set.Packages) || set.Releases == "" {
+			if len(set.Packages) == 0 || !slices.IsSorted(set.Packages) || set.Releases.Since == "" || set.Releases.Before == "" {
 				t.Errorf("%s: %+v", extension, set)
 			}
 		}
@@ -24,7 +24,7 @@ func TestTablesAreSorted(t *testing.T) {
 			t.Errorf("%s is not known", kernelType)
 		}
 		for _, set := range sets {
-			if !slices.IsSorted(set.Removed) || !slices.IsSorted(set.Installed) || set.Releases == "" {
+			if !slices.IsSorted(set.Removed) || !slices.IsSorted(set.Installed) || set.Releases.Since == "" || set.Releases.Before == "" {
 				t.Errorf("%s: %+v", kernelType, set)
 			}
 		}

@@ -1,6 +1,7 @@
 package ostree
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -131,7 +132,8 @@ func (r *factReader) packages(b *verdict.Booted) {
 		b.Packages = r.baseListed()
 		return
 	}
-	b.Packages = r.listed(r.commit, r.b.Checksum)
+	// The list of a layered commit was written on this node: its rpm database
+	// has to agree, which takes longer.
 	b.BasePackages = r.baseListed()
 }
 
@@ -141,6 +143,8 @@ func (r *factReader) packages(b *verdict.Booted) {
 func rpmDatabaseDirs() []string { return []string{"usr/share/rpm", "usr/lib/sysimage/rpm"} }
 
 const rpmDatabase = "rpmdb.sqlite"
+
+var errNoDatabase = errors.New("there is no rpm database")
 
 // Packages reads the packages of a deployment and, where packages are layered
 // on the node, those of the commit beneath; else base is not gathered. They
@@ -154,12 +158,41 @@ func (s *Sysroot) Packages(b *Booted) (packages, base verdict.Fact[[]verdict.Pac
 	f := &r.facts.Booted
 	r.packages(f)
 	if !f.Packages.Gathered() {
-		f.Packages = fact(&r, func() ([]verdict.Package, error) { return s.installed(b.Checksum, r.commit) })
+		f.Packages = fact(&r, r.installedAsListed)
 	}
 	if r.baseErr == nil && r.base.commit != r.commit && !f.BasePackages.Gathered() {
 		f.BasePackages = fact(&r, func() ([]verdict.Package, error) { return s.installed(r.base.sum, r.base.commit) })
 	}
 	return f.Packages, f.BasePackages
+}
+
+// installedAsListed are the packages in the deployed commit's rpm database. A
+// list in its metadata must say the same, and stands alone where there is no such
+// database.
+func (r *factReader) installedAsListed() ([]verdict.Package, error) {
+	installed, err := r.s.installed(r.b.Checksum, r.commit)
+	f := r.listed(r.commit, r.b.Checksum)
+	listed, ok := f.Get()
+	switch {
+	case errors.Is(err, errNoDatabase) && ok:
+		return listed, nil
+	case err != nil:
+		return nil, err
+	case !f.Gathered():
+		return installed, nil
+	case !ok:
+		return nil, errors.New(f.Why())
+	case !samePackages(listed, installed):
+		return nil, fmt.Errorf("commit %s: its package list (%s) is not what its rpm database holds", r.b.Checksum, keyPackageList)
+	}
+	return installed, nil
+}
+
+func samePackages(a, b []verdict.Package) bool {
+	order := func(p, q verdict.Package) int {
+		return cmp.Or(strings.Compare(p.Name, q.Name), strings.Compare(p.EVRA, q.EVRA))
+	}
+	return slices.Equal(slices.SortedFunc(slices.Values(a), order), slices.SortedFunc(slices.Values(b), order))
 }
 
 // installed lists the rpm database in a commit's tree. The folders are not
@@ -185,7 +218,7 @@ func (s *Sysroot) installed(sum verdict.Checksum, c *format.Commit) ([]verdict.P
 		}
 	}
 	if dir == "" {
-		return nil, fmt.Errorf("%s: no %s in %s: other databases than sqlite's (EL9 and later) are not read", where, rpmDatabase, strings.Join(rpmDatabaseDirs(), " or "))
+		return nil, fmt.Errorf("%s: %w (%s in %s); those of other kinds, before EL9, are not read", where, errNoDatabase, rpmDatabase, strings.Join(rpmDatabaseDirs(), " or "))
 	}
 	if found.IsDir() {
 		return nil, fmt.Errorf("%s: %s is a directory", where, path.Join(dir, rpmDatabase))

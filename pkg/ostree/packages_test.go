@@ -85,8 +85,8 @@ func TestPackagesOfDatabase(t *testing.T) {
 		}, "is a directory"},
 		{"database is a link", func(t *testing.T, tree string) { symlink(t, "/etc/rpmdb.sqlite", filepath.Join(tree, share)) }, "reading file object"},
 		{"database is a folder", func(t *testing.T, tree string) { mkdir(t, filepath.Join(tree, share)) }, "is a directory"},
-		{"none", func(*testing.T, string) {}, "no rpmdb.sqlite"},
-		{"Berkeley DB", func(t *testing.T, tree string) { write(t, filepath.Join(tree, "usr/share/rpm/Packages"), "x") }, "no rpmdb.sqlite"},
+		{"none", func(*testing.T, string) {}, "there is no rpm database"},
+		{"Berkeley DB", func(t *testing.T, tree string) { write(t, filepath.Join(tree, "usr/share/rpm/Packages"), "x") }, "there is no rpm database"},
 		{"no database", func(t *testing.T, tree string) { write(t, filepath.Join(tree, share), "x") }, "not a sqlite database"},
 		{"half a database", func(t *testing.T, tree string) { write(t, filepath.Join(tree, share), content[:len(content)/2]) }, "malformed"},
 	}
@@ -229,17 +229,22 @@ func TestPackagesLayered(t *testing.T) {
 	rt := sysroot.Package{Name: "kernel-rt-core", Version: "5", Release: "1", Arch: "x86_64"}
 	want := []verdict.Package{{Name: "bash", EVRA: "2:5-1.x86_64"}, {Name: "kernel-rt-core", EVRA: "5-1.x86_64"}}
 	tests := []struct {
-		name           string
-		baseDatabase   bool
-		baseList       bool
-		layerList      bool
-		free, baseFree bool
-		why            string
+		name         string
+		baseDatabase bool
+		baseList     bool
+		layerList    bool
+		baseFree     bool
+		lie          string // another list
+		why          string // the packages are unknown
+		baseWhy      string // those of the base are
 	}{
-		{"lists", true, true, true, true, true, ""},
-		{"databases", true, false, false, false, false, ""},
-		{"a list and a database", true, false, true, true, false, ""},
-		{"a list, and nothing below", false, false, true, true, false, "no rpmdb.sqlite"},
+		{"lists", true, true, true, true, "", "", ""},
+		{"lists alone", false, true, true, true, "", "", ""},
+		{"databases", true, false, false, false, "", "", ""},
+		{"a list and a database", true, false, true, false, "", "", ""},
+		{"a list, and nothing below", false, false, true, false, "", "", "there is no rpm database"},
+		{"a list that the database contradicts", true, true, false, true, "[('bash','2','5','1','x86_64'),('kernel-rt-core','0','6','1','x86_64')]", "is not what its rpm database holds", ""},
+		{"a list with a package less", true, true, false, true, "[('bash','2','5','1','x86_64')]", "is not what its rpm database holds", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -259,9 +264,13 @@ func TestPackagesLayered(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			var lie map[string]string
+			if tt.lie != "" {
+				lie = map[string]string{"rpmostree.rpmdb.pkglist": tt.lie}
+			}
 			layer, err := root.Sysroot.CommitLayer(sysroot.ClientLayer{
 				Base: commit, BasePackages: base, Requested: []string{rt.Name}, Added: []sysroot.Package{rt}, Removed: []string{"kernel-core"},
-				Kernel: kernel + "+rt", NoList: !tt.layerList,
+				Kernel: kernel + "+rt", NoList: !tt.layerList, Metadata: lie,
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -280,15 +289,17 @@ func TestPackagesLayered(t *testing.T) {
 			if dep.Kind != verdict.ClientLayered || string(dep.Base.Checksum) != commit || !slices.Equal(dep.RemovedPackages, []string{"kernel-core"}) || len(dep.Divergences) > 0 {
 				t.Errorf("deployment: got %+v", dep)
 			}
-			if f.Booted.Packages.Gathered() != tt.free || f.Booted.BasePackages.Gathered() != tt.baseFree {
+			if f.Booted.Packages.Gathered() || f.Booted.BasePackages.Gathered() != tt.baseFree {
 				t.Errorf("free: got %v, %v", f.Booted.Packages, f.Booted.BasePackages)
 			}
 			packages, below := sys.Packages(b)
-			if diff := cmp.Diff(want, known(t, "packages", packages)); diff != "" {
+			if tt.why != "" {
+				unknown(t, "packages", packages, tt.why)
+			} else if diff := cmp.Diff(want, known(t, "packages", packages)); diff != "" {
 				t.Errorf("packages (-want +got):\n%s", diff)
 			}
-			if tt.why != "" {
-				unknown(t, "base packages", below, tt.why)
+			if tt.baseWhy != "" {
+				unknown(t, "base packages", below, tt.baseWhy)
 				return
 			}
 			if diff := cmp.Diff(baseWant, known(t, "base packages", below)); diff != "" {

@@ -83,6 +83,9 @@ func checkCommit(b Booted, t Target) finding {
 		shown = string(c.Checksum)
 	}
 	if derived > 0 {
+		if why := unreadImage(b.Identity, dep); why != "" {
+			return unknownBecause(why)
+		}
 		return differs(shown, imageName(t), fmt.Sprintf("the target lays %d more on its ostree layers, so only the very same image can be equal", derived))
 	}
 	commit, ok := t.Identity.InnerCommit.Get()
@@ -107,6 +110,23 @@ func checkCommit(b Booted, t Target) finding {
 		return proven(ProofContentChecksum, name, name)
 	}
 	return differs(shown, string(commit.Checksum), "another ostree commit with other content")
+}
+
+// unreadImage says why the booted image could still be the very same one: a
+// container made the deployment, but not all that tells which is known.
+func unreadImage(b Identity, dep Deployment) string {
+	if dep.Kind != ContainerImage && dep.Base.Kind != ContainerImage {
+		return ""
+	}
+	switch {
+	case !b.ManifestDigest.IsKnown():
+		return "the booted image is not known: " + b.ManifestDigest.Why()
+	case !b.ConfigDigest.IsKnown():
+		return "the booted image is not known: " + b.ConfigDigest.Why()
+	case !b.DiffIDs.IsKnown():
+		return "the booted image is not known: " + b.DiffIDs.Why()
+	}
+	return ""
 }
 
 // sameCommit is proof 4. On a container deployment the merge commit must have

@@ -304,13 +304,19 @@ type MachineConfig struct {
 	LayeredImage string `json:"layeredImage"`
 }
 
+// A ReleaseRange is a run of OpenShift releases: from Since up to Before, which
+// itself is not part of it. Both are written "4.14".
+type ReleaseRange struct {
+	Since  string `json:"since"`
+	Before string `json:"before"`
+}
+
 // A PackageSet is what one release line of the machine-config-operator layers
 // for an extension.
 type PackageSet struct {
 	// Packages are RPM names, sorted.
-	Packages []string `json:"packages"`
-	// Releases names the OpenShift releases, for a person: "4.12 and later".
-	Releases string `json:"releases"`
+	Packages []string     `json:"packages"`
+	Releases ReleaseRange `json:"releases"`
 }
 
 // A KernelPackageSet is how one release line of the daemon replaces the kernel:
@@ -319,9 +325,8 @@ type KernelPackageSet struct {
 	// Removed are the base packages that are removed, sorted.
 	Removed []string `json:"removed"`
 	// Installed are the packages that are layered instead, sorted.
-	Installed []string `json:"installed"`
-	// Releases names the OpenShift releases, for a person.
-	Releases string `json:"releases"`
+	Installed []string     `json:"installed"`
+	Releases  ReleaseRange `json:"releases"`
 }
 
 // SignatureRequirement is what the host's policy.json asks of the target.

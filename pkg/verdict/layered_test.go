@@ -18,12 +18,14 @@ var (
 
 // extensionSets are two extensions, one of which two releases know otherwise.
 var extensionSets = map[string][]verdict.PackageSet{
-	"usbguard": {{Packages: []string{"usbguard"}}},
+	"usbguard": {{Packages: []string{"usbguard"}, Releases: allReleases}},
 	"ipsec": {
-		{Packages: []string{"NetworkManager-libreswan", "libreswan", "openvswitch3.5-ipsec"}},
-		{Packages: []string{"NetworkManager-libreswan", "libreswan"}},
+		{Packages: []string{"NetworkManager-libreswan", "libreswan", "openvswitch3.5-ipsec"}, Releases: verdict.ReleaseRange{Since: "4.23", Before: "5.3"}},
+		{Packages: []string{"NetworkManager-libreswan", "libreswan"}, Releases: verdict.ReleaseRange{Since: "4.14", Before: "4.23"}},
 	},
 }
+
+var allReleases = verdict.ReleaseRange{Since: "4.12", Before: "5.3"}
 
 // A layering says what a layered world has over its base.
 type layering struct {
@@ -97,15 +99,19 @@ func drawLayeredWorld(r *rapid.T, proof verdict.Proof, l layering) world {
 	})
 	change(&w.t.MachineConfig, func(m *verdict.MachineConfig) {
 		m.Extensions, m.ExtensionSets, m.KernelType = l.extensions, extensionSets, l.kernelType
+		m.Release = "5.0.1"
+		if l.old {
+			m.Release = "4.16.3"
+		}
 		m.KernelTypePackages = slices.Concat(realtimeKernel, []string{"kernel-rt-kvm"}, pagesKernel)
 		switch l.kernelType {
 		case "realtime":
 			m.KernelTypeSets = []verdict.KernelPackageSet{
-				{Removed: baseKernel, Installed: realtimeKernel},
-				{Removed: baseKernel, Installed: append([]string{"kernel-rt-kvm"}, realtimeKernel...)},
+				{Removed: baseKernel, Installed: realtimeKernel, Releases: allReleases},
+				{Removed: baseKernel, Installed: append([]string{"kernel-rt-kvm"}, realtimeKernel...), Releases: allReleases},
 			}
 		case "64k-pages":
-			m.KernelTypeSets = []verdict.KernelPackageSet{{Removed: baseKernel, Installed: pagesKernel}}
+			m.KernelTypeSets = []verdict.KernelPackageSet{{Removed: baseKernel, Installed: pagesKernel, Releases: allReleases}}
 		}
 	})
 	offered := append(slices.Clone(added), verdict.Package{Name: "not-wanted", EVRA: version}, verdict.Package{Name: "usbguard", EVRA: "0-1.el9.i686"})
@@ -196,7 +202,7 @@ var layeredChanges = map[string]func(r *rapid.T, w *world){
 	"an extension more wanted": func(_ *rapid.T, w *world) {
 		change(&w.t.MachineConfig, func(m *verdict.MachineConfig) {
 			m.Extensions = append(slices.Clone(m.Extensions), "kerberos")
-			m.ExtensionSets = map[string][]verdict.PackageSet{"kerberos": {{Packages: []string{"krb5-workstation", "libkadm5"}}},
+			m.ExtensionSets = map[string][]verdict.PackageSet{"kerberos": {{Packages: []string{"krb5-workstation", "libkadm5"}, Releases: allReleases}},
 				"usbguard": extensionSets["usbguard"], "ipsec": extensionSets["ipsec"]}
 		})
 	},
@@ -208,6 +214,11 @@ var layeredChanges = map[string]func(r *rapid.T, w *world){
 	},
 	"an unknown kernel type": func(_ *rapid.T, w *world) {
 		change(&w.t.MachineConfig, func(m *verdict.MachineConfig) { m.KernelType, m.KernelTypeSets = "debug", nil })
+	},
+	"of a release that is not known": func(r *rapid.T, w *world) {
+		change(&w.t.MachineConfig, func(m *verdict.MachineConfig) {
+			m.Release = rapid.SampledFrom([]string{"", "next", "4.11.9", "9.9.0", "5.3.0"}).Draw(r, "release")
+		})
 	},
 	"on another base": func(r *rapid.T, w *world) {
 		w.b.Identity = verdict.UnknownIdentity("not read")
@@ -306,7 +317,7 @@ func TestOtherKernelReplacementPossible(t *testing.T) {
 				*p = append(slices.Clone(*p), verdict.Package{Name: "kernel-modules-core", EVRA: "5.14.0-427.13.1.el9_4.x86_64"})
 			})
 			change(&w.t.MachineConfig, func(m *verdict.MachineConfig) {
-				m.KernelTypeSets = append(slices.Clone(m.KernelTypeSets), verdict.KernelPackageSet{Removed: base8, Installed: realtimeKernel})
+				m.KernelTypeSets = append(slices.Clone(m.KernelTypeSets), verdict.KernelPackageSet{Removed: base8, Installed: realtimeKernel, Releases: allReleases})
 			})
 		}, "extensions-unknown"},
 		{"nowhere in the base", func(w *world) {
@@ -315,7 +326,7 @@ func TestOtherKernelReplacementPossible(t *testing.T) {
 				*p = slices.DeleteFunc(slices.Clone(*p), func(p verdict.Package) bool { return p.Name == "kernel-modules-core" })
 			})
 			change(&w.t.MachineConfig, func(m *verdict.MachineConfig) {
-				m.KernelTypeSets = append(slices.Clone(m.KernelTypeSets), verdict.KernelPackageSet{Removed: base8, Installed: realtimeKernel})
+				m.KernelTypeSets = append(slices.Clone(m.KernelTypeSets), verdict.KernelPackageSet{Removed: base8, Installed: realtimeKernel, Releases: allReleases})
 			})
 		}, verdict.ReasonProven},
 		{"offered and layered", func(w *world) {

@@ -1,15 +1,32 @@
 package verdict
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
+
+// holds reports whether a release is in the range, or may be: the zero release
+// is not known.
+func (r ReleaseRange) holds(x release) bool {
+	return x == release{} || !x.before(parseRelease(r.Since)) && x.before(parseRelease(r.Before))
+}
+
+// String names the range for a person.
+func (r ReleaseRange) String() string { return fmt.Sprintf("%s to before %s", r.Since, r.Before) }
+
+// setsOf are the kernel replacements of a release.
+func setsOf(sets []KernelPackageSet, x release) []KernelPackageSet {
+	return slices.DeleteFunc(slices.Clone(sets), func(s KernelPackageSet) bool { return !s.Releases.holds(x) })
+}
 
 // A chosenSet is the package set by which one wanted extension is present.
 type chosenSet struct {
 	extension string
 	set       PackageSet
-	// later are packages that a newer release's set for the same extension
-	// has beyond this one. Where the target's extensions image offers them,
-	// the target may want that newer set.
-	later []string
+	// others are packages that other releases' sets for the same extension
+	// have beyond this one. Where the target's extensions image offers them, a
+	// later patch of the release may layer them too.
+	others []string
 }
 
 // An extensionMatch compares wanted extensions with layered packages.
@@ -21,34 +38,35 @@ type extensionMatch struct {
 	missing []string
 	// extra are the requested packages that belong to no chosen set.
 	extra []string
-	// unknown are the wanted extensions that no release knows.
+	// unknown are the wanted extensions that the release is not known to have.
 	unknown []string
 }
 
 // matchExtensions finds for each wanted extension one known package set such
 // that the sets together are exactly the requested packages, and says what
 // differs where there is no such choice. Order and repetition mean nothing on
-// either side.
-func matchExtensions(wanted []string, sets map[string][]PackageSet, requested []string) extensionMatch {
+// either side. Only the sets of the release count.
+func matchExtensions(wanted []string, sets map[string][]PackageSet, x release, requested []string) extensionMatch {
 	wanted, requested = sorted(wanted), sorted(requested)
 	var m extensionMatch
 	var names []string
 	var options [][]PackageSet
 	for _, extension := range wanted {
-		if len(sets[extension]) == 0 {
+		own := slices.DeleteFunc(slices.Clone(sets[extension]), func(s PackageSet) bool { return !s.Releases.holds(x) })
+		if len(own) == 0 {
 			m.unknown = append(m.unknown, extension)
 			continue
 		}
-		names, options = append(names, extension), append(options, sets[extension])
+		names, options = append(names, extension), append(options, own)
 	}
 	var all []string
 	for i, c := range bestChoice(options, requested) {
 		set := options[i][c]
 		chosen := chosenSet{extension: names[i], set: set}
-		for _, later := range options[i][:c] {
-			chosen.later = append(chosen.later, without(later.Packages, set.Packages)...)
+		for _, other := range sets[names[i]] {
+			chosen.others = append(chosen.others, without(sorted(other.Packages), sorted(set.Packages))...)
 		}
-		chosen.later = sorted(chosen.later)
+		chosen.others = sorted(chosen.others)
 		m.chosen = append(m.chosen, chosen)
 		all = append(all, set.Packages...)
 	}

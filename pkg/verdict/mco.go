@@ -257,8 +257,15 @@ func (p *prediction) gates(b Booted, t Target, mc MachineConfig) {
 	if have, ok := deploysContainers(packages); !ok {
 		p.add("rpm-ostree-gate", span{}, "it pivots before it compares, since rpm-ostree is older than "+containerRPMOSTree+": "+have)
 	}
-	// Without any skopeo the daemon cannot tell a list from a manifest.
-	if have, ok := readsMultiArch(packages); !ok && (list || have == notInstalled) {
+	have, ok := readsMultiArch(packages)
+	switch {
+	case ok:
+	case !list && have != notInstalled && t.Identity.ManifestDigest.IsKnown():
+	case !list && have != notInstalled:
+		// An old skopeo asks the registry, and no answer means a pivot too.
+		p.add(skopeoGateUnknown, since(22), "skopeo is older than "+multiArchSkopeo+" ("+have+"), so it asks the registry whether the image is a manifest list, and pivots where it gets no answer")
+	default:
+		// Without any skopeo the daemon cannot tell a list from a manifest.
 		p.add("skopeo-gate", since(22), "it pivots before it compares, since the image is or may be a manifest list and skopeo is older than "+multiArchSkopeo+": "+have)
 	}
 }

@@ -155,7 +155,11 @@ var mcoTests = []struct {
 	{"manifest list, pre-release of a later one", func(w *mcoWorld) { w.list(); w.tools("2025.6-1.el9.x86_64", "2:1.23.0~rc1-1.el9.x86_64") }, ""},
 	{"manifest list, no semantic version", func(w *mcoWorld) { w.list(); w.tools("2025.6-1.el9.x86_64", "2:1.23-1.el9.x86_64") }, "skopeo-gate 4.22+"},
 	{"manifest list, four numbers", func(w *mcoWorld) { w.list(); w.tools("2025.6-1.el9.x86_64", "2:1.23.0.1-1.el9.x86_64") }, "skopeo-gate 4.22+"},
-	{"manifest, old skopeo", func(w *mcoWorld) { w.tools("2025.6-1.el9.x86_64", "2:1.18.1-2.el9_6.x86_64") }, ""},
+	{"manifest, old skopeo, registry not asked", func(w *mcoWorld) { w.tools("2025.6-1.el9.x86_64", "2:1.18.1-2.el9_6.x86_64") }, "skopeo-gate-unknown 4.22+"},
+	{"manifest, old skopeo", func(w *mcoWorld) {
+		w.tools("2025.6-1.el9.x86_64", "2:1.18.1-2.el9_6.x86_64")
+		w.t.Identity.ManifestDigest = verdict.Known(osDigest)
+	}, ""},
 	{"a tag, old skopeo", func(w *mcoWorld) { w.mc.Digest = ""; w.tools("2025.6-1.el9.x86_64", "2:1.18.1-2.el9_6.x86_64") }, "skopeo-gate 4.22+"},
 	{"manifest, no skopeo", func(w *mcoWorld) { w.tools("2025.6-1.el9.x86_64", "") }, "skopeo-gate 4.22+"},
 

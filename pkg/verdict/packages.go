@@ -17,12 +17,12 @@ func checkKernelType(b Booted, mc MachineConfig) finding {
 	if !ok {
 		return unknownBecause("the booted deployment is not known: " + b.Deployment.Why())
 	}
-	sets := mc.KernelTypeSets
+	sets := setsOf(mc.KernelTypeSets, parseRelease(mc.Release))
 	if mc.KernelType == defaultKernelType {
 		sets = []KernelPackageSet{{}}
 	}
 	if len(sets) == 0 {
-		return unknownBecause("kernelType " + strconv.Quote(mc.KernelType) + " is not one that this program knows")
+		return unknownBecause("kernelType " + strconv.Quote(mc.KernelType) + " is not one that this program knows" + ofRelease(mc))
 	}
 	kernels, _ := split(dep.RequestedPackages, mc.KernelTypePackages)
 	have := "default"
@@ -46,7 +46,21 @@ func checkKernelType(b Booted, mc MachineConfig) finding {
 	if mc.KernelType == defaultKernelType {
 		return same(have, mc.KernelType)
 	}
+	if parseRelease(mc.Release) == (release{}) {
+		return unknownBecause(noRelease)
+	}
 	return checkReplacedKernel(b, mc.KernelType, m.chosen)
+}
+
+// noRelease: what a name stands for differs from release to release.
+const noRelease = "the MachineConfig does not say which release it is of, so which packages its names stand for is not known"
+
+// ofRelease names the release, if it is known.
+func ofRelease(mc MachineConfig) string {
+	if r := parseRelease(mc.Release); r != (release{}) {
+		return fmt.Sprintf(" for release %d.%d", r.major, r.minor)
+	}
+	return ""
 }
 
 // checkReplacedKernel compares the running kernel with the layered one.
@@ -99,10 +113,10 @@ func checkExtensions(b Booted, t Target, mc MachineConfig) finding {
 	}
 	kernels, rest := split(dep.RequestedPackages, mc.KernelTypePackages)
 	have, want := strings.Join(rest, " "), strings.Join(mc.Extensions, " ")
-	m := matchExtensions(mc.Extensions, mc.ExtensionSets, rest)
+	m := matchExtensions(mc.Extensions, mc.ExtensionSets, parseRelease(mc.Release), rest)
 	switch {
 	case len(m.unknown) > 0:
-		return unknownBecause("extensions that this program does not know: " + strings.Join(m.unknown, " "))
+		return unknownBecause("extensions that this program does not know" + ofRelease(mc) + ": " + strings.Join(m.unknown, " "))
 	case len(m.missing)+len(m.extra) > 0:
 		return differs(have, want, listed("not requested", m.missing, "requested beyond them", m.extra))
 	}
@@ -117,6 +131,8 @@ func checkExtensions(b Booted, t Target, mc MachineConfig) finding {
 		return unknownBecause("packages are requested, but the deployed commit is not layered")
 	case len(rest)+len(kernels) == 0:
 		return differs("packages layered", want, "the deployed commit has layered packages that the MachineConfig does not want")
+	case parseRelease(mc.Release) == release{}:
+		return unknownBecause(noRelease)
 	}
 	return checkLayeredPackages(b, t, dep, m, chosenReplacement(mc, dep, kernels))
 }
@@ -148,9 +164,9 @@ func checkLayeredPackages(b Booted, t Target, dep Deployment, m extensionMatch, 
 		return need(t.Extensions, "the target's extensions", NeedExtensions)
 	}
 	for _, chosen := range m.chosen {
-		for _, later := range chosen.later {
-			if slices.Contains(names(offered), later) {
-				return unknownBecause(fmt.Sprintf("extension %s: the target offers %s, so a release that also layers it may be wanted", chosen.extension, later))
+		for _, other := range chosen.others {
+			if slices.Contains(names(offered), other) {
+				return unknownBecause(fmt.Sprintf("extension %s: the target offers %s, so a release that also layers it may be wanted", chosen.extension, other))
 			}
 		}
 	}
@@ -174,10 +190,11 @@ type replacedKernel struct {
 
 // chosenReplacement is the zero replacedKernel where no kernel is replaced.
 func chosenReplacement(mc MachineConfig, dep Deployment, kernels []string) replacedKernel {
-	if len(mc.KernelTypeSets) == 0 || mc.KernelType == defaultKernelType {
+	if len(setsOf(mc.KernelTypeSets, parseRelease(mc.Release))) == 0 || mc.KernelType == defaultKernelType {
 		return replacedKernel{}
 	}
-	return replacedKernel{matchKernelType(mc.KernelTypeSets, dep.RequestedRemovals, kernels).chosen, mc.KernelTypeSets}
+	own := setsOf(mc.KernelTypeSets, parseRelease(mc.Release))
+	return replacedKernel{matchKernelType(own, dep.RequestedRemovals, kernels).chosen, mc.KernelTypeSets}
 }
 
 // ambiguous says why another release's replacement may be the wanted one, newer

@@ -18,9 +18,13 @@ var secretName = regexp.MustCompile(`(?i)pass(word|wd|phrase)?$|secret|token|cre
 // addressSecret finds a user's name and password, or a query, in an address.
 var addressSecret = regexp.MustCompile(`(://)[^/@\s"]*@|\?[^\s"]+`)
 
+// targetSecret finds the user and password of an iSCSI or other network root:
+// netroot=iscsi:user:password@server::... (dracut.cmdline(7)).
+var targetSecret = regexp.MustCompile(`^[a-z0-9]+:[^@\s]*@`)
+
 // maySecret reports whether an argument may hold a secret: by the words of its
-// key, as an address with credentials or a query in its value, or because an
-// open quote made other arguments part of its value.
+// key, as an address with credentials or a query in its value, as a network root
+// with a password, or because an open quote made other arguments part of its value.
 func maySecret(a KernelArgument) bool {
 	switch {
 	case !a.HasValue || a.Value == "":
@@ -31,9 +35,11 @@ func maySecret(a KernelArgument) bool {
 		return true
 	case strings.Contains(a.Value, markPrefix):
 		return true
+	case targetSecret.MatchString(a.Value):
+		return true
 	}
 	for word := range strings.FieldsSeq(a.Value) {
-		if key, value, ok := strings.Cut(word, "="); ok && value != "" && secretName.MatchString(foldKey(key)) {
+		if key, value, ok := strings.Cut(word, "="); ok && value != "" && (secretName.MatchString(foldKey(key)) || targetSecret.MatchString(value)) {
 			return true
 		}
 	}

@@ -17,7 +17,8 @@ const planted = "h0rse-battery"
 var secretArguments = []string{
 	"rd.luks.passphrase=" + planted, "coreos.inst.token=" + planted, `ks.password="` + planted + ` x"`, `"my-secret=` + planted + ` y"`,
 	"coreos.live.rootfs_url=https://user:" + planted + "@example.com/rootfs", "coreos.inst.ignition_url=https://example.com/i?sig=" + planted,
-	"wifi.psk=" + planted, `api-key="` + planted, "proxy=http://u:" + planted + "@proxy:3128",
+	"netroot=iscsi:user:" + planted + "@192.0.2.1::3260::iqn.2024-01.example:disk", "root=iscsi:user:" + planted + ":in:" + planted + "@server::::iqn.x",
+	"netroot=nbd:user:" + planted + "@server:root", "wifi.psk=" + planted, `api-key="` + planted, "proxy=http://u:" + planted + "@proxy:3128",
 }
 
 func drawSecretWorld(r *rapid.T) world {

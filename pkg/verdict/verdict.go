@@ -141,19 +141,19 @@ const (
 	NeedManifest Need = "target-manifest"
 	// NeedConfig is the target's config: diff ids, labels, architecture.
 	NeedConfig Need = "target-config"
+	// NeedSignature is the verification of a signature that the host's
+	// policy requires.
+	NeedSignature Need = "target-signature"
 	// NeedInnerCommit is the ostree commit in the target's first layer.
 	NeedInnerCommit Need = "target-inner-commit"
 	// NeedExtensions are the packages that the target's extensions image
 	// offers.
 	NeedExtensions Need = "target-extensions"
-	// NeedSignature is the verification of a signature that the host's
-	// policy requires.
-	NeedSignature Need = "target-signature"
 )
 
 // AllNeeds returns all needs, cheapest first.
 func AllNeeds() []Need {
-	return []Need{NeedPackages, NeedInstance, NeedManifest, NeedConfig, NeedInnerCommit, NeedExtensions, NeedSignature}
+	return []Need{NeedPackages, NeedInstance, NeedManifest, NeedConfig, NeedSignature, NeedInnerCommit, NeedExtensions}
 }
 
 // A Check is one comparison.

@@ -59,7 +59,7 @@ func TestLegacyImage(t *testing.T) {
 			node := nodeOptions{commit: l.base}
 			if tt.layered {
 				tt.opts.Extensions = extensions
-				node.layer, node.mc.Extensions = layered(), []string{"usbguard"}
+				node.layer, node.mc.Extensions, node.mc.Annotations = layered(), []string{"usbguard"}, ofRelease("4.12.30")
 			}
 			node.mc.OSImageURL = l.push(t, "os/machine-os-content", l.legacyImage(t, tt.commits, tt.opts))
 			if tt.origin != nil {
