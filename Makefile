@@ -82,6 +82,7 @@ deps: deps-go
 	command -v rpmbuild >/dev/null || need="$$need rpm"; \
 	command -v createrepo_c >/dev/null || need="$$need createrepo-c"; \
 	command -v systemd-analyze >/dev/null && test -x /usr/lib/systemd/systemd || need="$$need systemd"; \
+	command -v podman >/dev/null || need="$$need podman crun"; \
 	command -v gcc >/dev/null || need="$$need gcc libc6-dev"; \
 	command -v pkg-config >/dev/null || need="$$need pkg-config"; \
 	pkg-config --exists ostree-1 2>/dev/null || need="$$need libostree-dev"; \

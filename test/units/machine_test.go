@@ -71,6 +71,7 @@ func newMachineAt(t *testing.T, root, side, unit string) *machine {
 	m.program("report", `cd /etc/report
 systemctl show `+unitName+` >state
 systemctl --failed --plain --no-legend >failed
+cp /proc/self/mounts mounts
 systemctl --force exit 0`)
 	m.file(side+".run/ostree-booted", "", 0o644)
 	m.write("etc/ignition-machine-config-encapsulated.json", "{}\n")
