@@ -21,14 +21,15 @@ func engine(t *testing.T, binary string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := reg.Close(); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
 	image := pushImage(t, reg, binary)
 	for _, mode := range []string{"report", "assert", "complete"} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			n := newNode(t, podmanUnit(t))
 			n.write("etc/oneboot/firstboot.env", "ONEBOOT_IMAGE="+image+"\nONEBOOT_MODE="+mode+"\n")
 			// This machine has no D-Bus, and no controllers in its control groups.

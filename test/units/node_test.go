@@ -158,6 +158,7 @@ func TestProgram(t *testing.T) {
 func shutIn(t *testing.T, binary string) {
 	for _, mode := range []string{"report", "assert", "complete"} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			var verdicts, acts [2]string
 			for i, unit := range []string{bareUnit, shippedUnit(t)} {
 				n := newNode(t, unit)
