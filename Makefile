@@ -12,7 +12,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -s -w -X main.version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 10s
-MCD := bin/machine-config-daemon
+MCD := bin/machine-config-daemon bin/machine-config-daemon-4.20
 
 .PHONY: help
 help: ## List the targets
@@ -49,9 +49,11 @@ test-full: test-mcd ## Run the long tests too: the real machine-config-daemon
 test-mcd: deps $(MCD)
 	$(GO) test -tags "$(TAGS) mcd" -count=1 -timeout 15m ./test/mcdlab
 
-# The real machine-config-daemon: four minutes the first time.
-$(MCD): test/mcd/go.mod test/mcd/go.sum | deps-go
-	cd test/mcd && $(GO) build -trimpath -tags "$(TAGS)" -ldflags "-s -w" -o ../../$@ github.com/openshift/machine-config-operator/cmd/machine-config-daemon
+# The real machine-config-daemon of two releases: some minutes the first time.
+bin/machine-config-daemon: test/mcd/build test/mcd/4.14/go.mod test/mcd/4.14/go.sum | deps-go
+	test/mcd/build 4.14 $(CURDIR)/$@ "$(TAGS)"
+bin/machine-config-daemon-4.20: test/mcd/build test/mcd/4.20/go.mod test/mcd/4.20/go.sum | deps-go
+	test/mcd/build 4.20 $(CURDIR)/$@ "$(TAGS)"
 
 .PHONY: lint
 lint: deps-go ## gofmt, go vet and staticcheck

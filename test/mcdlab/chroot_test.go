@@ -19,20 +19,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enterVariable holds the node's root in the process that becomes the daemon;
-// toolsVariable the folder with the programs.
+// enterVariable holds the node's root in the process that becomes the daemon,
+// toolsVariable the folder with the programs, daemonVariable the daemon's name.
 const (
-	enterVariable = "ONEBOOT_TEST_ROOT"
-	toolsVariable = "ONEBOOT_TEST_TOOLS"
+	enterVariable  = "ONEBOOT_TEST_ROOT"
+	toolsVariable  = "ONEBOOT_TEST_TOOLS"
+	daemonVariable = "ONEBOOT_TEST_DAEMON"
 )
 
 // The places in a node that a test adds.
 const (
 	toolsDir   = "/run/tools"
 	callsFile  = "/run/tools.calls"
+	bootedFile = "/run/tools.booted"
 	processDir = "/run/tools.proc"
 	libraryDir = "lib"
-	daemonName = "machine-config-daemon"
 )
 
 // enter becomes the daemon in a chroot of the node. It runs in a mount
@@ -64,7 +65,7 @@ func enter(root string) error {
 	if err := os.Symlink(processDir+"/self", "/proc/self"); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	program := filepath.Join(toolsDir, daemonName)
+	program := filepath.Join(toolsDir, os.Getenv(daemonVariable))
 	return syscall.Exec(program, []string{program, "firstboot-complete-machineconfig", "--root-mount", "/"},
 		[]string{"PATH=" + toolsDir, "HOME=/var/roothome"})
 }
@@ -131,7 +132,7 @@ func (c *console) text() string {
 func (n *node) mcd(t testing.TB) run {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = []string{enterVariable + "=" + n.Dir, toolsVariable + "=" + n.lab.tools}
+	cmd.Env = []string{enterVariable + "=" + n.Dir, toolsVariable + "=" + n.lab.tools, daemonVariable + "=" + n.daemon.name}
 	// The end of its first process ends everything that it started.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNET, Unshareflags: syscall.CLONE_NEWNS}
 	var out console
@@ -139,6 +140,7 @@ func (n *node) mcd(t testing.TB) run {
 	if err := os.RemoveAll(n.Path(callsFile)); err != nil {
 		t.Fatal(err)
 	}
+	n.write(t, bootedFile, filepath.Base(n.deployment.Dir))
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -16,19 +16,30 @@ import (
 	"github.com/oneboot/oneboot/test/sysroot"
 )
 
-// daemonFile is what make test-mcd builds.
-const daemonFile = "../../bin/machine-config-daemon"
+// A daemonBuild is a machine-config-daemon that make test-mcd has built.
+type daemonBuild struct {
+	// release is the OpenShift release that it is of.
+	release string
+	// file is where it lies, name what it is called in a node.
+	file, name string
+}
 
-// daemonRelease is the release that the daemon is of: the commit that test/mcd
-// names, a2469941c0dc, is one of the branch release-4.14, of October 2023.
-const daemonRelease = "4.14.0"
+// daemons are the builds. The module of test/mcd/4.14 is a commit of the branch
+// release-4.14 (a2469941c0dc, October 2023), that of test/mcd/4.20 one from
+// which release-4.20 was cut (ab14c8e2843b, July 2025).
+func daemons() []daemonBuild {
+	return []daemonBuild{
+		{"4.14.0", "../../bin/machine-config-daemon", "machine-config-daemon-4.14"},
+		{"4.20.0", "../../bin/machine-config-daemon-4.20", "machine-config-daemon-4.20"},
+	}
+}
 
 // A lab has what all nodes share; nothing of it is changed by a test.
 type lab struct {
 	dir   string
 	build *sysroot.Sysroot
 	reg   *registry.Registry
-	// tools has the daemon and the stand-ins for the programs that it calls.
+	// tools has the daemons and the stand-ins for the programs that they call.
 	tools   string
 	oneboot string
 
@@ -142,15 +153,17 @@ func withRPMOSTree(tree *sysroot.Tree, version string) {
 	tree.Files[versionFile] = sysroot.File{Content: version}
 }
 
-// makeTools makes the folder that is mounted into every node: the daemon, the
+// makeTools makes the folder that is mounted into every node: the daemons, the
 // test's binary under the name of each stand-in, and the ostree tool with the
 // libraries that it needs.
 func (l *lab) makeTools() error {
 	if err := os.MkdirAll(filepath.Join(l.tools, libraryDir), 0o755); err != nil {
 		return err
 	}
-	if err := copyProgram(daemonFile, filepath.Join(l.tools, daemonName)); err != nil {
-		return fmt.Errorf("%w: make test-mcd builds it", err)
+	for _, d := range daemons() {
+		if err := copyProgram(d.file, filepath.Join(l.tools, d.name)); err != nil {
+			return fmt.Errorf("%w: make test-mcd builds it", err)
+		}
 	}
 	self := filepath.Join(l.tools, "stand-in")
 	if err := copyProgram("/proc/self/exe", self); err != nil {

@@ -4,13 +4,16 @@ package mcdlab
 
 import (
 	"context"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/oneboot/oneboot/daemon"
+	"github.com/oneboot/oneboot/pkg/record"
 	"github.com/oneboot/oneboot/pkg/verdict"
 	"github.com/oneboot/oneboot/test/nativeimage"
 	"github.com/oneboot/oneboot/test/sysroot"
@@ -42,8 +45,8 @@ type nodeOptions struct {
 	mc sysroot.MachineConfig
 	// tag: the wanted image is named by tag.
 	tag bool
-	// release replaces that of the daemon; "-" is none.
-	release string
+	// noRelease: the MachineConfig names no release.
+	noRelease bool
 	// foreign replaces the empty Ignition config of the MachineConfig.
 	foreign string
 	fips    bool
@@ -59,6 +62,8 @@ type node struct {
 	lab        *lab
 	deployment sysroot.Deployment
 	url        string
+	// daemon is the one that its release has.
+	daemon daemonBuild
 }
 
 // bootimageOrigin is what a disk image of RHCOS has.
@@ -70,10 +75,12 @@ func pulledRef(reference string) string {
 	return "pulled/" + nativeimage.EscapeRef(reference)
 }
 
-func (l *lab) bootNode(t testing.TB, o nodeOptions) *node {
+// bootNode makes a node of the daemon's release that has booted what the options
+// say.
+func (l *lab) bootNode(t testing.TB, d daemonBuild, o nodeOptions) *node {
 	t.Helper()
 	root := must[*sysroot.Root](t)(sysroot.NewRoot(filepath.Join(sysroot.TempDir(t), "root")))
-	n := &node{Root: root, lab: l, url: l.base.url}
+	n := &node{Root: root, lab: l, url: l.base.url, daemon: d}
 	if o.tag {
 		n.url = l.base.tag
 	}
@@ -126,18 +133,13 @@ func (n *node) boot(t testing.TB, d sysroot.Deployment, o nodeOptions) {
 	t.Helper()
 	mc := o.mc
 	mc.OSImageURL = n.url
-	annotations := map[string]string{releaseAnnotation: daemonRelease}
-	for k, v := range mc.Annotations {
-		annotations[k] = v
+	mc.Annotations = maps.Clone(mc.Annotations)
+	if !o.noRelease {
+		if mc.Annotations == nil {
+			mc.Annotations = map[string]string{}
+		}
+		mc.Annotations[releaseAnnotation] = n.daemon.release
 	}
-	switch o.release {
-	case "":
-	case "-":
-		delete(annotations, releaseAnnotation)
-	default:
-		annotations[releaseAnnotation] = o.release
-	}
-	mc.Annotations = annotations
 	if err := n.Root.Boot(d, sysroot.BootOptions{MachineConfig: &mc, FIPS: o.fips, InsecureRegistries: []string{n.lab.reg.Host}}); err != nil {
 		t.Fatal(err)
 	}
@@ -184,6 +186,29 @@ func (n *node) analyze(t testing.TB) verdict.Verdict {
 		t.Fatal(err)
 	}
 	return res.Verdict
+}
+
+// firstboot runs oneboot firstboot as its unit does, and returns what the record
+// says of the act.
+func (n *node) firstboot(t testing.TB, mode string) record.Act {
+	t.Helper()
+	n.run(t, "firstboot", "--mode", mode)
+	r := must[*record.Record](t)(record.Parse([]byte(n.read(record.Path))))
+	if r.Act == nil {
+		t.Fatal("the record has no act")
+	}
+	if r.Act.State == record.ActFailed {
+		t.Fatalf("the act failed: %s", r.Act.Reason)
+	}
+	return *r.Act
+}
+
+// run runs oneboot on the node's files.
+func (n *node) run(t testing.TB, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(n.lab.oneboot, append(args, "--root", n.Dir)...).CombinedOutput(); err != nil {
+		t.Fatalf("oneboot %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
 }
 
 // must fails the test on an error.

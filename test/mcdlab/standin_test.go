@@ -58,14 +58,14 @@ func rpmOSTree(args []string) error {
 		return err
 	}
 	s := &sysroot.Sysroot{Dir: "/sysroot"}
-	booted, err := bootedDeployment(s)
-	if err != nil {
-		return err
-	}
 	switch strings.Join(args, " ") {
 	case "--version":
 		return printVersion()
 	case "status --json":
+		booted, err := bootedDeployment(s)
+		if err != nil {
+			return err
+		}
 		text, err := booted.Status(nil)
 		fmt.Print(text)
 		return err
@@ -85,9 +85,11 @@ func rpmOSTree(args []string) error {
 	return nil
 }
 
-// bootedDeployment is the one that the kernel command line names.
+// bootedDeployment is the one that the node runs. The real program finds it by
+// the running root's inode; the link on the kernel command line is gone once
+// another deployment has been made.
 func bootedDeployment(s *sysroot.Sysroot) (sysroot.Deployment, error) {
-	line, err := os.ReadFile("/" + sysroot.CommandLinePath)
+	name, err := os.ReadFile(bootedFile)
 	if err != nil {
 		return sysroot.Deployment{}, err
 	}
@@ -95,20 +97,11 @@ func bootedDeployment(s *sysroot.Sysroot) (sysroot.Deployment, error) {
 	if err != nil {
 		return sysroot.Deployment{}, err
 	}
-	for word := range strings.FieldsSeq(string(line)) {
-		link, ok := strings.CutPrefix(word, "ostree=")
-		if !ok {
-			continue
-		}
-		dir, err := filepath.EvalSymlinks(s.Dir + link)
-		if err != nil {
-			return sysroot.Deployment{}, err
-		}
-		if i := slices.IndexFunc(all, func(d sysroot.Deployment) bool { return d.Dir == dir }); i >= 0 {
-			return all[i], nil
-		}
+	i := slices.IndexFunc(all, func(d sysroot.Deployment) bool { return filepath.Base(d.Dir) == string(name) })
+	if i < 0 {
+		return sysroot.Deployment{}, fmt.Errorf("finding the booted deployment %s", name)
 	}
-	return sysroot.Deployment{}, fmt.Errorf("finding the booted deployment in %q", line)
+	return all[i], nil
 }
 
 // next is the deployment that boots next, with the options of its entry.

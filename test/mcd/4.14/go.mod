@@ -1,4 +1,4 @@
-module github.com/oneboot/oneboot/test/mcd
+module github.com/oneboot/oneboot/test/mcd/4.14
 
 go 1.26
 
