@@ -153,11 +153,21 @@ func (r *run) ask(ctx context.Context, need verdict.Need) error {
 			err = r.image.CheckOS(ctx)
 		}
 	case verdict.NeedInnerCommit:
-		_, err = r.image.InnerCommit(ctx)
+		_, err = r.image.InnerCommit(ctx, r.hopedFor())
 	default:
 		err = fmt.Errorf("%s cannot be gathered", need)
 	}
 	return err
+}
+
+// hopedFor is the ostree commit that would prove the target equal. With --full a
+// commit is worth reading whatever it is.
+func (r *run) hopedFor() verdict.Checksum {
+	if r.opts.Full {
+		return ""
+	}
+	inner, _ := r.booted.Identity.InnerCommit.Get()
+	return inner.Checksum
 }
 
 // imageIdentity is what the image has shown so far.

@@ -42,10 +42,16 @@ func (e *CommitMismatchError) Error() string {
 // The object that the label com.coreos.ostree-commit names is looked for from
 // the last layer on, as far as needed; without that label all layers are read,
 // which must match their digests and hold exactly one commit object.
-func (img *Image) InnerCommit(ctx context.Context) (verdict.InnerCommit, error) {
+//
+// Where booted is not empty, it is the commit that the caller hopes to find. An
+// image of more than 64 MiB whose label com.coreos.ostree-commit names another
+// one is then not read, which is an error with the code CommitNotRead: such
+// images have 1 to 2 GB, and nothing in them could show more than that the
+// content was built twice with the same result. The first call decides.
+func (img *Image) InnerCommit(ctx context.Context, booted verdict.Checksum) (verdict.InnerCommit, error) {
 	img.mu.Lock()
 	defer img.mu.Unlock()
-	return img.commit.do(func() (verdict.InnerCommit, error) {
+	return img.commit.do(ctx, img.name, func() (verdict.InnerCommit, error) {
 		m, err := img.getParsedManifest(ctx)
 		if err != nil {
 			return verdict.InnerCommit{}, err
@@ -63,7 +69,7 @@ func (img *Image) InnerCommit(ctx context.Context) (verdict.InnerCommit, error) 
 		}
 		switch label := c.Labels[LabelCommit]; {
 		case form == legacyEncapsulation:
-			return img.legacyCommit(ctx, m, c)
+			return img.legacyCommit(ctx, m, c, booted)
 		case label != "":
 			return img.labelledCommit(ctx, m, label)
 		default:
@@ -93,7 +99,7 @@ func (img *Image) labelledCommit(ctx context.Context, m Manifest, label string) 
 			return img.layerError(ctx, "the first layer", err)
 		}
 		defer done()
-		found, err = firstCommit(r)
+		found, err = firstCommit(ctx, r)
 		return img.layerError(ctx, "the first layer", err)
 	})
 	if err != nil {
@@ -108,9 +114,9 @@ func (img *Image) labelledCommit(ctx context.Context, m Manifest, label string) 
 // unlabelledCommit reads all of layer 0.
 func (img *Image) unlabelledCommit(ctx context.Context, m Manifest, c format.ImageConfig) (verdict.InnerCommit, error) {
 	var found commitObject
-	err := img.readLayer(ctx, m, c, 0, layerScan{part: largeLayerPart, limit: maxLayerBytes, read: func(r io.Reader) (bool, error) {
+	err := img.readLayer(ctx, m, c, 0, layerScan{part: largeLayerPart, limit: maxLayerBytes, read: func(ctx context.Context, r io.Reader) (bool, error) {
 		var err error
-		found, err = onlyCommit(r)
+		found, err = onlyCommit(ctx, r)
 		return false, err
 	}})
 	if err != nil {
@@ -124,15 +130,15 @@ type layerScan struct {
 	part  int64 // how much to fetch first; the parts grow to largeLayerPart
 	limit int64 // of uncompressed bytes
 	// read is given the uncompressed bytes. By answering true it stops early.
-	read func(io.Reader) (stop bool, err error)
+	read func(context.Context, io.Reader) (stop bool, err error)
 }
 
 // readLayer reads a layer. Unless the scan stops early, the layer is read to
 // its end, and its size, digest and diff id must be right: then what was seen
 // is all that the layer holds. The blob is fetched part by part, so that a
 // failure that may pass costs a part.
-func (img *Image) readLayer(ctx context.Context, m Manifest, c format.ImageConfig, i int, scan layerScan) error {
-	ctx, cancel := context.WithTimeout(ctx, longestStep)
+func (img *Image) readLayer(callers context.Context, m Manifest, c format.ImageConfig, i int, scan layerScan) error {
+	ctx, cancel := context.WithTimeout(callers, longestStep)
 	defer cancel()
 	src, err := img.source(ctx)
 	if err != nil {
@@ -143,11 +149,48 @@ func (img *Image) readLayer(ctx context.Context, m Manifest, c format.ImageConfi
 	if err = img.scanLayer(ctx, parts, m, c, i, scan); err == nil {
 		return nil
 	}
+	if errors.Is(context.Cause(parts.ctx), errFlood) {
+		return fail(RegistryServerError, img.name, fmt.Errorf("reading %s: %w", layerName(m, i), errFlood))
+	}
+	if classify(ctx, err) == Timeout {
+		return fail(Timeout, img.name, &unfinishedError{
+			layer: layerName(m, i), got: parts.got, size: m.Layers[i].Size,
+			longest: callers.Err() == nil && ctx.Err() != nil, err: err,
+		})
+	}
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
 	return fail(classify(ctx, err), img.name, fmt.Errorf("reading %s: %w", layerName(m, i), err))
 }
+
+// An unfinishedError says how far a layer was read when the time was over.
+type unfinishedError struct {
+	layer     string
+	got, size int64 // bytes
+	longest   bool  // the time is that of longestStep, not the caller's
+	err       error
+}
+
+func (e *unfinishedError) Error() string {
+	unit, name := int64(1), "bytes"
+	switch {
+	case e.size >= 10e6:
+		unit, name = 1e6, "MB"
+	case e.size >= 10e3:
+		unit, name = 1e3, "kB"
+	}
+	text := fmt.Sprintf("read %d of %d %s of %s when the time was over", e.got/unit, e.size/unit, name, e.layer)
+	if e.got >= e.size {
+		text = fmt.Sprintf("read all %d %s of %s, but had not unpacked them when the time was over", e.size/unit, name, e.layer)
+	}
+	if e.longest {
+		return text + fmt.Sprintf(": no layer is read for more than %v", longestStep)
+	}
+	return text + "; --timeout gives more"
+}
+
+func (e *unfinishedError) Unwrap() error { return e.err }
 
 // layerParts reads a layer of any size, part by part.
 func (img *Image) layerParts(ctx context.Context, src types.ImageSource, info types.BlobInfo, first int64) (*headReader, func()) {
@@ -173,14 +216,14 @@ func (img *Image) layerParts(ctx context.Context, src types.ImageSource, info ty
 // scanLayer is readLayer on what is fetched.
 func (img *Image) scanLayer(ctx context.Context, parts io.Reader, m Manifest, c format.ImageConfig, i int, scan layerScan) error {
 	name, layer := layerName(m, i), m.Layers[i]
-	blob := &hashingReader{r: parts, hash: sha256.New(), limit: layer.Size}
+	blob := &hashingReader{r: timedReader{ctx, parts}, hash: sha256.New(), limit: layer.Size}
 	z, done, err := decompress(blob)
 	if err != nil {
 		return img.layerError(ctx, name, err)
 	}
 	defer done()
-	content := &hashingReader{r: z, hash: sha256.New(), limit: scan.limit}
-	if stop, err := scan.read(content); err != nil || stop {
+	content := &hashingReader{r: timedReader{ctx, z}, hash: sha256.New(), limit: scan.limit}
+	if stop, err := scan.read(ctx, content); err != nil || stop {
 		return img.layerError(ctx, name, err)
 	}
 	// What follows the archive's end counts for the digests.

@@ -29,6 +29,7 @@ func wantCommit(commit []byte, source verdict.CommitSource) verdict.InnerCommit 
 // The commit is read from every kind of layer, with four requests and few
 // bytes where a label names it.
 func TestInnerCommit(t *testing.T) {
+	t.Parallel()
 	r := startRegistry(t, registry.Options{})
 	c := configFor(t, r, nil)
 	commit := commitBytes(7)
@@ -46,14 +47,14 @@ func TestInnerCommit(t *testing.T) {
 					}
 					img := openImage(t, push(t, r, s.build(t)), c)
 					r.ResetRequests()
-					got, err := img.InnerCommit(t.Context())
+					got, err := img.InnerCommit(t.Context(), "")
 					if err != nil {
 						t.Fatal(err)
 					}
 					if diff := cmp.Diff(got, wantCommit(commit, source)); diff != "" {
 						t.Errorf("got-, want+:\n%s", diff)
 					}
-					if again, err := img.InnerCommit(t.Context()); err != nil || again != got {
+					if again, err := img.InnerCommit(t.Context(), ""); err != nil || again != got {
 						t.Errorf("again: got %v, %v", again, err)
 					}
 					// The registry writes its log after the answer.
@@ -80,7 +81,7 @@ func TestInnerCommitPlaces(t *testing.T) {
 		t.Run(repo, func(t *testing.T) {
 			tarball := makeTar(t, file(objectPath(repo, sum(commit)), commit))
 			s := spec{how: gz, tars: [][]byte{tarball}, labels: labelsFor(tarball, commit)}
-			got, err := openImage(t, push(t, r, s.build(t)), c).InnerCommit(t.Context())
+			got, err := openImage(t, push(t, r, s.build(t)), c).InnerCommit(t.Context(), "")
 			if err != nil || got != wantCommit(commit, verdict.CommitFromLayerHead) {
 				t.Errorf("got %v, %v", got, err)
 			}
@@ -90,6 +91,7 @@ func TestInnerCommitPlaces(t *testing.T) {
 
 // Whatever is wrong with a layer is an error with a code, never a commit.
 func TestInnerCommitRefused(t *testing.T) {
+	t.Parallel()
 	r := startRegistry(t, registry.Options{})
 	c := configFor(t, r, nil)
 	commit, other := commitBytes(7), commitBytes(9)
@@ -128,7 +130,7 @@ func TestInnerCommitRefused(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			img := openImage(t, push(t, r, tt.spec.build(t)), c)
-			got, err := img.InnerCommit(t.Context())
+			got, err := img.InnerCommit(t.Context(), "")
 			if CodeOf(err) != tt.want || !strings.Contains(fmt.Sprint(err), tt.text) || got != (verdict.InnerCommit{}) {
 				t.Errorf("got %v, %q: %v; want %s with %q", got, CodeOf(err), err, tt.want, tt.text)
 			}
@@ -138,7 +140,7 @@ func TestInnerCommitRefused(t *testing.T) {
 		})
 	}
 	img := openImage(t, push(t, r, tests[0].spec.build(t)), c)
-	_, err := img.InnerCommit(t.Context())
+	_, err := img.InnerCommit(t.Context(), "")
 	if m, ok := errors.AsType[*CommitMismatchError](err); !ok || string(m.Label) != sum(commit) || string(m.Layer) != sum(other) {
 		t.Errorf("got %#v", err)
 	}
@@ -156,7 +158,7 @@ func TestSwappedLayer(t *testing.T) {
 			r := startRegistry(t, registry.Options{})
 			img := openImage(t, push(t, r, b), configFor(t, r, nil))
 			r.AddFault(&registry.Fault{Path: regexp.MustCompile(sum(b.blobs[0])), Do: registry.Answer(body)})
-			if got, err := img.InnerCommit(t.Context()); err == nil {
+			if got, err := img.InnerCommit(t.Context(), ""); err == nil {
 				t.Errorf("got %v; want an error", got)
 			}
 		})
@@ -172,7 +174,7 @@ func TestSecondPart(t *testing.T) {
 	ref := push(t, r, s.build(t))
 	c := configFor(t, r, nil)
 	img := openImage(t, ref, c)
-	if _, err := img.InnerCommit(t.Context()); err != nil {
+	if _, err := img.InnerCommit(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
 	if got := img.Transfer(); got.Requests != 5 || got.Bytes > 700<<10 {
@@ -181,7 +183,7 @@ func TestSecondPart(t *testing.T) {
 	// Without ranges, the blob is asked for once more and read on.
 	r.AddFault(&registry.Fault{Path: regexp.MustCompile("/blobs/"), Do: ignoreRange})
 	img = openImage(t, ref, c)
-	if got, err := img.InnerCommit(t.Context()); err != nil || got != wantCommit(commit, verdict.CommitFromLayerHead) {
+	if got, err := img.InnerCommit(t.Context(), ""); err != nil || got != wantCommit(commit, verdict.CommitFromLayerHead) {
 		t.Fatalf("got %v, %v", got, err)
 	}
 	if got := img.Transfer(); got.Requests != 6 || got.Bytes > 900<<10 {
@@ -197,6 +199,7 @@ func ignoreRange(w http.ResponseWriter, req *http.Request, next http.Handler) {
 
 // A registry without ranges is read as far as needed.
 func TestRangeIgnored(t *testing.T) {
+	t.Parallel()
 	r := startRegistry(t, registry.Options{})
 	commit := commitBytes(7)
 	tarball := nativeTar(t, commit, file("x", noise(20<<20)))
@@ -207,7 +210,7 @@ func TestRangeIgnored(t *testing.T) {
 	// The library's goroutines must survive a reader that stops early.
 	for range 20 {
 		img := openImage(t, ref, c)
-		got, err := img.InnerCommit(t.Context())
+		got, err := img.InnerCommit(t.Context(), "")
 		if err != nil || got != wantCommit(commit, verdict.CommitFromLayerHead) {
 			t.Fatalf("got %v, %v", got, err)
 		}

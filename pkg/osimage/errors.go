@@ -35,6 +35,7 @@ const (
 	LayerInvalid          Code = "layer-invalid"           // a layer that is not what an OS image has
 	CommitLabelMismatch   Code = "commit-label-mismatch"   // the image holds another commit than the label says, or none
 	CommitAmbiguous       Code = "commit-ambiguous"        // several commits or refs, and no label
+	CommitNotRead         Code = "commit-not-read"         // left unread: large, and almost certainly another commit
 	NotAnOSImage          Code = "not-an-os-image"         // no ostree-encapsulated image
 	NoExtensions          Code = "no-extensions"           // an image that offers no packages for layering
 	RegistriesConfInvalid Code = "registries-conf-invalid" // registries.conf, registries.conf.d, registries.d

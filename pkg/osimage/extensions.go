@@ -36,7 +36,7 @@ const maxExtensionBytes = 4 << 30
 func (img *Image) Extensions(ctx context.Context) ([]verdict.Package, error) {
 	img.mu.Lock()
 	defer img.mu.Unlock()
-	return img.extensions.do(func() ([]verdict.Package, error) {
+	return img.extensions.do(ctx, img.name, func() ([]verdict.Package, error) {
 		m, err := img.getParsedManifest(ctx)
 		if err != nil {
 			return nil, err
@@ -65,8 +65,8 @@ func (img *Image) offered(ctx context.Context, m Manifest, c format.ImageConfig)
 			return nil, failText(LayerInvalid, img.name, fmt.Sprintf("no extensions in the last %d layers, and the one before them goes beyond %d bytes", len(m.Layers)-1-i, int64(maxExtensionBytes)))
 		}
 		var found layerOffer
-		err := img.readLayer(ctx, m, c, i, layerScan{part: largeLayerPart, limit: maxLayerBytes, read: func(r io.Reader) (stop bool, err error) {
-			found, err = scanOffer(r, o.settled)
+		err := img.readLayer(ctx, m, c, i, layerScan{part: largeLayerPart, limit: maxLayerBytes, read: func(ctx context.Context, r io.Reader) (stop bool, err error) {
+			found, err = o.scan(ctx, r)
 			return false, err
 		}})
 		if err != nil {
@@ -75,8 +75,10 @@ func (img *Image) offered(ctx context.Context, m Manifest, c format.ImageConfig)
 		if err := o.put(found); err != nil {
 			return nil, fail(LayerInvalid, img.name, fmt.Errorf("%s: %w", layerName(m, i), err))
 		}
-		packages, err := o.packages(i == 0)
+		packages, err := o.packages(ctx, i == 0)
 		switch {
+		case ctx.Err() != nil:
+			return nil, fail(Timeout, img.name, fmt.Errorf("the time was over while the list of packages was read: %w", context.Cause(ctx)))
 		case errors.Is(err, errNoExtensions):
 			return nil, fail(NoExtensions, img.name, err)
 		case err != nil:

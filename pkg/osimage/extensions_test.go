@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -62,6 +61,7 @@ func pushImage(t testing.TB, m *nativeimage.Image) (*Image, *registry.Registry) 
 }
 
 func TestExtensionsImage(t *testing.T) {
+	t.Parallel()
 	packages := somePackages()
 	twice := append(slices.Clone(packages), nativeimage.RPM{Name: "usbguard", Version: "1.0.0", Release: "16.el9", Arch: "x86_64"},
 		nativeimage.RPM{Name: "protobuf", Version: "3.14.0", Release: "13.el9_0.1", Arch: "i686"})
@@ -132,6 +132,7 @@ func TestExtensionsListWithTwoVersions(t *testing.T) {
 }
 
 func TestLegacyExtensions(t *testing.T) {
+	t.Parallel()
 	packages := somePackages()
 	sets := map[string][]nativeimage.RPM{
 		"usbguard":  packages[:1],
@@ -141,29 +142,28 @@ func TestLegacyExtensions(t *testing.T) {
 	layouts := []struct {
 		name   string
 		layout nativeimage.LegacyLayout
+		format nativeimage.Format // by which the layer is no other
 	}{
-		{"flat", nativeimage.FlatExtensions},
-		{"folders", nativeimage.FolderExtensions},
-		{"okd", nativeimage.OKDExtensions},
-		{"folders without repodata", nativeimage.BareExtensions},
+		{"flat", nativeimage.FlatExtensions, nativeimage.OCI},
+		{"folders", nativeimage.FolderExtensions, nativeimage.DockerV2S2},
+		{"okd", nativeimage.OKDExtensions, nativeimage.OCI},
+		{"folders without repodata", nativeimage.BareExtensions, nativeimage.DockerV2S2},
 	}
 	for _, l := range layouts {
-		for _, format := range []nativeimage.Format{nativeimage.OCI, nativeimage.DockerV2S2} {
-			t.Run(fmt.Sprint(l.name, format), func(t *testing.T) {
-				dir := filepath.Join(t.TempDir(), "extensions")
-				if err := nativeimage.WriteLegacyExtensions(dir, l.layout, sets); err != nil {
-					t.Fatal(err)
-				}
-				img := legacyImage(t, nativeimage.LegacyOptions{Format: format, Extensions: dir})
-				got, err := img.Extensions(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if diff := gocmp.Diff(wanted(packages...), got); diff != "" {
-					t.Error(diff)
-				}
-			})
-		}
+		t.Run(l.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "extensions")
+			if err := nativeimage.WriteLegacyExtensions(dir, l.layout, sets); err != nil {
+				t.Fatal(err)
+			}
+			img := legacyImage(t, nativeimage.LegacyOptions{Format: l.format, Extensions: dir})
+			got, err := img.Extensions(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := gocmp.Diff(wanted(packages...), got); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 	t.Run("kernel at the root", func(t *testing.T) {
 		dir := t.TempDir()
@@ -197,6 +197,7 @@ func legacyImage(t testing.TB, opts nativeimage.LegacyOptions) *Image {
 
 // The reader of RPM headers agrees with rpm itself.
 func TestReadRPM(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := nativeimage.BuildRPMs(dir, somePackages()...); err != nil {
 		t.Fatal(err)
@@ -221,6 +222,7 @@ func TestReadRPM(t *testing.T) {
 
 // No answer comes from bytes that are not those of the digests.
 func TestExtensionsFaults(t *testing.T) {
+	t.Parallel()
 	m, err := nativeimage.BuildExtensions(t.TempDir(), nativeimage.ExtensionsOptions{Packages: somePackages(), Compression: nativeimage.Uncompressed})
 	if err != nil {
 		t.Fatal(err)
@@ -258,7 +260,11 @@ func TestExtensionsFaults(t *testing.T) {
 			fault := tt.do(r)
 			fault.Path = path
 			r.AddFault(fault)
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			limit := 10 * time.Second
+			if tt.want == Timeout {
+				limit = 300 * time.Millisecond
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			if got, err := img.Extensions(ctx); CodeOf(err) != tt.want || got != nil {
 				t.Errorf("%v, %v: %v, want %v", got, err, CodeOf(err), tt.want)

@@ -16,7 +16,7 @@ import (
 
 // ask gathers everything and returns the first error.
 func ask(ctx context.Context, img *Image) error {
-	_, err := img.InnerCommit(ctx)
+	_, err := img.InnerCommit(ctx, "")
 	return err
 }
 
@@ -83,7 +83,7 @@ func TestFaults(t *testing.T) {
 			r.AddFault(&tt.fault)
 			limit := 10 * time.Second
 			if tt.want == Timeout || tt.want == RegistryThrottled {
-				limit = 500 * time.Millisecond
+				limit = 300 * time.Millisecond
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()

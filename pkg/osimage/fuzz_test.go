@@ -31,7 +31,7 @@ func FuzzCommitInLayer(f *testing.F) {
 					return commitObject{}, err
 				}
 				defer done()
-				return firstCommit(r)
+				return firstCommit(t.Context(), r)
 			},
 			func(data []byte) (commitObject, error) {
 				r, done, err := decompress(bytes.NewReader(data))
@@ -39,7 +39,7 @@ func FuzzCommitInLayer(f *testing.F) {
 					return commitObject{}, err
 				}
 				defer done()
-				return onlyCommit(&limitedReader{r: r, left: maxHeadBytes})
+				return onlyCommit(t.Context(), &limitedReader{r: r, left: maxHeadBytes})
 			},
 		} {
 			c, err := read(b)
@@ -174,7 +174,7 @@ func FuzzLegacyLayer(f *testing.F) {
 		if label {
 			s.want = verdict.Checksum(sum(commit))
 		}
-		stop, err := s.read(&limitedReader{r: bytes.NewReader(b), left: maxHeadBytes})
+		stop, err := s.read(t.Context(), &limitedReader{r: bytes.NewReader(b), left: maxHeadBytes})
 		c := s.found
 		if stop != (err == nil && label && c.checksum == s.want) {
 			t.Errorf("stopped %v with %q: %v", stop, c.checksum, err)

@@ -47,6 +47,8 @@ type headReader struct {
 	offset int64
 	buf    []byte
 	memory []byte // what parts are read into
+	filled int64  // how much of the part at offset has come; a new try asks for the rest
+	got    int64  // how much of the blob has come
 	// whole is the blob from offset on, where the source sends no parts.
 	whole io.ReadCloser
 }
@@ -86,6 +88,7 @@ func (h *headReader) fill() error {
 }
 
 func (h *headReader) fetch(n int64) ([]byte, error) {
+	h.filled = 0
 	if h.whole == nil {
 		buf, err := h.part(n)
 		if !errors.Is(err, errNoRange) {
@@ -94,6 +97,7 @@ func (h *headReader) fetch(n int64) ([]byte, error) {
 		if err := h.openWhole(); err != nil {
 			return nil, err
 		}
+		h.filled = 0
 	}
 	return h.read(h.whole, n)
 }
@@ -119,7 +123,7 @@ func (h *headReader) part(n int64) (buf []byte, err error) {
 }
 
 func (h *headReader) request(ctx context.Context, n int64) ([]byte, error) {
-	p, err := blobPart(ctx, h.src, h.info, uint64(h.offset), uint64(n)) //nolint:gosec // neither is negative
+	p, err := blobPart(ctx, h.src, h.info, uint64(h.offset+h.filled), uint64(n-h.filled)) //nolint:gosec // none is negative
 	if err != nil {
 		return nil, err
 	}
@@ -145,12 +149,16 @@ func (h *headReader) openWhole() error {
 	return nil
 }
 
+// read fills the part of n bytes up.
 func (h *headReader) read(r io.Reader, n int64) ([]byte, error) {
 	if int64(cap(h.memory)) < n {
 		h.memory = make([]byte, n)
 	}
 	buf := h.memory[:n]
-	if _, err := io.ReadFull(countingReader{r, h.meter}, buf); err != nil {
+	more, err := io.ReadFull(countingReader{r, h.meter}, buf[h.filled:])
+	h.filled += int64(more)
+	h.got = max(h.got, h.offset+h.filled)
+	if err != nil {
 		return nil, moved(noEOF(err))
 	}
 	return buf, nil

@@ -48,9 +48,15 @@ type step[T any] struct {
 	err   error
 }
 
-func (s *step[T]) do(f func() (T, error)) (T, error) {
+// do answers once. An answer that came after the context's time is none: it is
+// a failure with the code Timeout, and source names the image.
+func (s *step[T]) do(ctx context.Context, source string, f func() (T, error)) (T, error) {
 	if !s.done {
 		s.value, s.err = f()
+		if s.err == nil && ctx.Err() != nil {
+			var none T
+			s.value, s.err = none, fail(Timeout, source, fmt.Errorf("the answer came too late: %w", context.Cause(ctx)))
+		}
 		s.done = true
 	}
 	return s.value, s.err
@@ -204,7 +210,7 @@ func (img *Image) throttled(err error) bool {
 		return false
 	}
 	text := err.Error()
-	return !strings.Contains(text, `Get "`) && !strings.Contains(text, "reading manifest body") && !errors.Is(err, errBody)
+	return !strings.Contains(text, `Get "`) && !strings.Contains(text, "reading manifest body") && !errors.Is(err, errBody) && !errors.Is(err, errUnpacking)
 }
 
 // errBody marks errors of reading a body, as opposed to asking for it.

@@ -34,7 +34,7 @@ func (img *Image) Config(ctx context.Context) (format.ImageConfig, error) {
 }
 
 func (img *Image) getConfig(ctx context.Context) (format.ImageConfig, error) {
-	return img.config.do(func() (format.ImageConfig, error) {
+	return img.config.do(ctx, img.name, func() (format.ImageConfig, error) {
 		m, err := img.getParsedManifest(ctx)
 		if err != nil {
 			return format.ImageConfig{}, err

@@ -14,6 +14,7 @@ import (
 // Keys are files of the host, or stand in the policy; certificates and Rekor
 // too.
 func TestKeys(t *testing.T) {
+	t.Parallel()
 	keys := newKeyring()
 	authority, rekor := must(signing.NewAuthority()), must(signing.NewKey())
 	data := func(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
@@ -110,6 +111,7 @@ func TestKeys(t *testing.T) {
 
 // A key counts while it is valid now, and a signature made by it then.
 func TestExpiredKeys(t *testing.T) {
+	t.Parallel()
 	day := 24 * time.Hour
 	for name, tt := range map[string]struct {
 		age, lifetime time.Duration

@@ -24,6 +24,9 @@ const (
 	maxLegacyCommits = 1000
 	maxLegacyRefs    = 1000
 	maxRefBytes      = 4 << 10
+	// maxForRebuild bounds the layers, as fetched, that are read for a commit
+	// which is not the booted one.
+	maxForRebuild = 64 << 20
 )
 
 // An encapsulation is how an image carries its ostree commit.
@@ -105,28 +108,32 @@ func nativeKey(keys map[string]string) string {
 // machine-config-daemon did (pkg/daemon/rpm-ostree.go up to 4.13): the label
 // names it. The daemon without a label took the only ref; here there must be
 // only one commit.
-func (img *Image) legacyCommit(ctx context.Context, m Manifest, c format.ImageConfig) (verdict.InnerCommit, error) {
+func (img *Image) legacyCommit(ctx context.Context, m Manifest, c format.ImageConfig, booted verdict.Checksum) (verdict.InnerCommit, error) {
 	total := int64(0)
 	for _, l := range m.Layers {
 		if total += l.Size; l.Size > maxLegacyBytes || total > maxLegacyBytes {
 			return verdict.InnerCommit{}, failText(LayerInvalid, img.name, fmt.Sprintf("layers of more than %d bytes, which are not read for the ostree commit", int64(maxLegacyBytes)))
 		}
 	}
-	if label := c.Labels[LabelLegacyCommit]; label != "" {
-		return img.legacyLabelled(ctx, m, c, label)
+	label := c.Labels[LabelLegacyCommit]
+	switch {
+	case label == "":
+		return img.legacyUnlabelled(ctx, m, c)
+	case !isChecksum(label):
+		return verdict.InnerCommit{}, failText(ManifestInvalid, img.name, fmt.Sprintf("label %s: its %d characters are not a checksum", LabelLegacyCommit, len(label)))
+	case booted != "" && booted != verdict.Checksum(label) && total > maxForRebuild:
+		return verdict.InnerCommit{}, failText(CommitNotRead, img.name, fmt.Sprintf("label %s says %s, and %s is booted: the two could only be equal if one content was built twice, and the %d MB of layers were not read to see that; --full reads them",
+			LabelLegacyCommit, label, booted, total/1e6))
 	}
-	return img.legacyUnlabelled(ctx, m, c)
+	return img.legacyLabelled(ctx, m, c, verdict.Checksum(label))
 }
 
 // legacyLabelled looks for the label's commit object, from the last layer on,
 // and stops there. The label is pinned by the config's digest, and the object
 // by its checksum. The layers above it are read whole and verified: they must
 // not hide it.
-func (img *Image) legacyLabelled(ctx context.Context, m Manifest, c format.ImageConfig, label string) (verdict.InnerCommit, error) {
-	if !isChecksum(label) {
-		return verdict.InnerCommit{}, failText(ManifestInvalid, img.name, fmt.Sprintf("label %s: its %d characters are not a checksum", LabelLegacyCommit, len(label)))
-	}
-	s := &legacyScan{want: verdict.Checksum(label)}
+func (img *Image) legacyLabelled(ctx context.Context, m Manifest, c format.ImageConfig, label verdict.Checksum) (verdict.InnerCommit, error) {
+	s := &legacyScan{want: label}
 	for i := len(m.Layers) - 1; i >= 0; i-- {
 		if err := img.readLayer(ctx, m, c, i, layerScan{part: firstPart, limit: maxLegacyContent, read: s.read}); err != nil {
 			return verdict.InnerCommit{}, err
@@ -211,10 +218,10 @@ func (s *legacyScan) others() string {
 }
 
 // read reads a layer's uncompressed tar, to its end or to the wanted commit.
-func (s *legacyScan) read(r io.Reader) (stop bool, err error) {
+func (s *legacyScan) read(ctx context.Context, r io.Reader) (stop bool, err error) {
 	t := tar.NewReader(r)
 	for {
-		h, err := t.Next()
+		h, err := nextEntry(ctx, t)
 		if errors.Is(err, io.EOF) {
 			return false, nil
 		}

@@ -30,7 +30,7 @@ func legacyLabel(commit []byte) map[string]string {
 	return map[string]string{LabelLegacyCommit: sum(commit), "version": "47.83", "com.redhat.component": "ubi8-container"}
 }
 
-// legacySource makes a repository with two commits of several MiB.
+// legacySource makes a repository with two commits of half a MiB.
 func legacySource(t *testing.T) (repo, commit, other string) {
 	t.Helper()
 	s, err := sysroot.New(filepath.Join(sysroot.TempDir(t), "disk"))
@@ -39,7 +39,7 @@ func legacySource(t *testing.T) (repo, commit, other string) {
 	}
 	var commits [2]string
 	for i := range commits {
-		tree := sysroot.Tree{FillerBytes: 4 << 20, Version: fmt.Sprintf("47.83.%d", i)}
+		tree := sysroot.Tree{FillerBytes: 512 << 10, Version: fmt.Sprintf("47.83.%d", i)}
 		if commits[i], err = s.CommitTree(tree, sysroot.CommitOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -64,9 +64,10 @@ func rootOf(t *testing.T, repo, commit string) verdict.Root {
 // Images as coreos-assembler and CI made them, in every form; where a label
 // names the commit, no more is read than lies before its object.
 func TestLegacyCommit(t *testing.T) {
+	t.Parallel()
 	repo, commit, other := legacySource(t)
 	extensions := t.TempDir()
-	if err := os.WriteFile(filepath.Join(extensions, "kernel-rt.rpm"), noise(8<<20), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(extensions, "kernel-rt.rpm"), noise(1<<20), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	r := startRegistry(t, registry.Options{})
@@ -79,8 +80,8 @@ func TestLegacyCommit(t *testing.T) {
 		want    string // a commit's source, or an error's code
 		most    int64  // bytes; all of the image where zero
 	}{
-		// The layer ends with 8 MiB of extensions.
-		{"label, repository first", nativeimage.LegacyOptions{Label: commit, RepoFirst: true}, []string{commit}, "legacy-repo", 8 << 20},
+		// The layer ends with 1 MiB of extensions.
+		{"label, repository first", nativeimage.LegacyOptions{Label: commit, RepoFirst: true}, []string{commit}, "legacy-repo", 1 << 20},
 		{"label, repository last", nativeimage.LegacyOptions{Label: commit}, []string{commit}, "legacy-repo", 0},
 		{"label, from scratch", nativeimage.LegacyOptions{Label: commit, WithoutBase: true}, []string{commit}, "legacy-repo", 0},
 		{"label, a newer commit under a ref", nativeimage.LegacyOptions{Label: commit, Refs: map[string]string{"stable": other}}, []string{commit, other}, "legacy-repo", 0},
@@ -119,7 +120,7 @@ func TestLegacyCommit(t *testing.T) {
 				}
 				img := openImage(t, r.Reference("os", digest), c)
 				start := time.Now()
-				got, err := img.InnerCommit(t.Context())
+				got, err := img.InnerCommit(t.Context(), "")
 				cost := img.Transfer()
 				t.Logf("%d requests, %d of %d bytes, %v", cost.Requests, cost.Bytes, m.Size(), time.Since(start).Round(time.Millisecond))
 				if err != nil {
@@ -186,7 +187,7 @@ func TestNotAnOSImage(t *testing.T) {
 	img := openImage(t, push(t, r, ubi.build(t)), c)
 	for what, ask := range map[string]func() error{
 		"check":  func() error { return img.CheckOS(t.Context()) },
-		"commit": func() error { _, err := img.InnerCommit(t.Context()); return err },
+		"commit": func() error { _, err := img.InnerCommit(t.Context(), ""); return err },
 	} {
 		if err := ask(); CodeOf(err) != NotAnOSImage || !strings.Contains(err.Error(), "ubi8-container") {
 			t.Errorf("%s: got %v", what, err)
@@ -213,6 +214,7 @@ func TestNotAnOSImage(t *testing.T) {
 // Layers that are made by hand: where the commit may lie, and what makes it
 // doubtful.
 func TestLegacyLayers(t *testing.T) {
+	t.Parallel()
 	r := startRegistry(t, registry.Options{})
 	c := configFor(t, r, nil)
 	commit, other := commitBytes(7), commitBytes(9)
@@ -278,7 +280,7 @@ func TestLegacyLayers(t *testing.T) {
 				s.labels, source = legacyLabel(commit), verdict.CommitFromLegacyRepo
 			}
 			img := openImage(t, push(t, r, s.build(t)), c)
-			got, err := img.InnerCommit(t.Context())
+			got, err := img.InnerCommit(t.Context(), "")
 			if tt.want == found {
 				if err != nil || got != wantCommit(commit, source) {
 					t.Errorf("got %v, %v", got, err)
@@ -317,7 +319,7 @@ func TestLegacyLayersVerified(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := openImage(t, push(t, r, tt.spec.build(t)), c).InnerCommit(t.Context())
+			_, err := openImage(t, push(t, r, tt.spec.build(t)), c).InnerCommit(t.Context(), "")
 			if CodeOf(err) != tt.want {
 				t.Errorf("got %v, want %s", err, tt.want)
 			}
@@ -328,7 +330,7 @@ func TestLegacyLayersVerified(t *testing.T) {
 	swapped := append(bytes.Clone(b.blobs[1]), 0)[:len(b.blobs[1])]
 	swapped[4] ^= 0xff // the time in gzip's header
 	r.AddFault(&registry.Fault{Path: regexp.MustCompile(sum(b.blobs[1])), Do: registry.Answer(swapped)})
-	if _, err := openImage(t, ref, c).InnerCommit(t.Context()); CodeOf(err) != DigestMismatch {
+	if _, err := openImage(t, ref, c).InnerCommit(t.Context(), ""); CodeOf(err) != DigestMismatch {
 		t.Errorf("a layer with other bytes: %v", err)
 	}
 	huge := b
@@ -342,20 +344,23 @@ func TestLegacyLayersVerified(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := img.legacyCommit(t.Context(), m, format.ImageConfig{Labels: label}); CodeOf(err) != LayerInvalid || img.Transfer().Requests != 0 {
+	if _, err := img.legacyCommit(t.Context(), m, format.ImageConfig{Labels: label}, ""); CodeOf(err) != LayerInvalid || img.Transfer().Requests != 0 {
 		t.Errorf("a layer of many bytes: %v, %+v", err, img.Transfer())
 	}
 }
 
-// A failure in the middle of a large layer costs one part of it, and a
-// registry without ranges sends the layer once more at most.
+// A failure in the middle of a large layer costs a request and no byte twice,
+// and a registry without ranges sends the layer once more at most.
 func TestLegacyParts(t *testing.T) {
+	t.Parallel()
 	commit := commitBytes(7)
-	tarball := makeTar(t, file("extensions/a.rpm", noise(20<<20)), legacyEntry(commit), file("extensions/b.rpm", noise(4<<20)))
+	tarball := makeTar(t, file("extensions/a.rpm", noise(9<<20)), legacyEntry(commit), file("extensions/b.rpm", noise(2<<20)))
 	blob := compress(t, gz, tarball)
+	all := int64(len(blob)) + 4096 // and manifest and config
 	dropOnce := func(path *regexp.Regexp) *registry.Fault {
-		return &registry.Fault{Path: path, Skip: 1, Times: 1, Do: registry.Truncate(1000)}
+		return &registry.Fault{Path: path, Skip: 1, Times: 1, Do: registry.Truncate(400_000)}
 	}
+	noRanges := func(path *regexp.Regexp) *registry.Fault { return &registry.Fault{Path: path, Do: ignoreRange} }
 	tests := []struct {
 		name     string
 		label    bool
@@ -363,12 +368,12 @@ func TestLegacyParts(t *testing.T) {
 		requests int
 		bytes    int64
 	}{
-		{"label", true, nil, 3 + 7, 24 << 20},
-		{"label, a part is cut", true, dropOnce, 3 + 8, 24 << 20},
-		{"label, no ranges", true, func(l *regexp.Regexp) *registry.Fault { return &registry.Fault{Path: l, Do: ignoreRange} }, 3 + 3, 24 << 20},
-		{"no label", false, nil, 3 + 4, 25 << 20},
-		{"no label, a part is cut", false, dropOnce, 3 + 5, 25 << 20},
-		{"no label, no ranges", false, func(l *regexp.Regexp) *registry.Fault { return &registry.Fault{Path: l, Do: ignoreRange} }, 3 + 3, 34 << 20},
+		{"label", true, nil, 3 + 6, all},
+		{"label, a part is cut", true, dropOnce, 3 + 7, all}, // and goes on where it was cut
+		{"label, no ranges", true, noRanges, 3 + 3, all + firstPart},
+		{"no label", false, nil, 3 + 2, all},
+		{"no label, a part is cut", false, dropOnce, 3 + 3, all},
+		{"no label, no ranges", false, noRanges, 3 + 3, all + largeLayerPart},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -385,7 +390,7 @@ func TestLegacyParts(t *testing.T) {
 			}
 			c := loadConfig(t, map[string]string{registriesConf: insecure(r), policyPath: acceptAnything}, ConfigOptions{Retry: true})
 			img := openImage(t, ref, c)
-			got, err := img.InnerCommit(t.Context())
+			got, err := img.InnerCommit(t.Context(), "")
 			if err != nil || got != wantCommit(commit, source) {
 				t.Fatalf("got %v, %v", got, err)
 			}
@@ -400,10 +405,10 @@ func TestLegacyParts(t *testing.T) {
 		ref := push(t, r, b)
 		r.AddFault(&registry.Fault{Path: regexp.MustCompile(sum(b.blobs[0])), Skip: 1, Do: func(_ http.ResponseWriter, req *http.Request, _ http.Handler) { <-req.Context().Done() }})
 		img := openImage(t, ref, configFor(t, r, nil))
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		if _, err := img.InnerCommit(ctx); CodeOf(err) != Timeout || time.Since(start) > 4*time.Second {
+		if _, err := img.InnerCommit(ctx, ""); CodeOf(err) != Timeout || time.Since(start) > 2*time.Second {
 			t.Errorf("got %v after %v", err, time.Since(start))
 		}
 	})

@@ -51,7 +51,7 @@ func TestLocalImages(t *testing.T) {
 	c := loadConfig(t, nil, ConfigOptions{})
 	for _, ref := range []string{"oci:" + writeRoot(t, files), "oci-archive:" + archive, "dir:" + writeRoot(t, folder)} {
 		img := openImage(t, ref, c)
-		got, err := img.InnerCommit(t.Context())
+		got, err := img.InnerCommit(t.Context(), "")
 		if err != nil || got != wantCommit(commit, verdict.CommitFromLayerHead) {
 			t.Errorf("%s: got %v, %v", ref, got, err)
 		}

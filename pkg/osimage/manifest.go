@@ -52,7 +52,7 @@ func digestOf(b []byte) verdict.Digest {
 
 // topLevel fetches what the reference names: a manifest or a list.
 func (img *Image) topLevel(ctx context.Context) (rawManifest, error) {
-	return img.top.do(func() (raw rawManifest, err error) {
+	return img.top.do(ctx, img.name, func() (raw rawManifest, err error) {
 		err = img.fetch(ctx, "fetching the manifest", maxManifest, func(ctx context.Context) error {
 			raw, err = img.getManifest(ctx, img.pinned, nil)
 			return err
@@ -146,7 +146,7 @@ func (img *Image) Manifest(ctx context.Context) (Manifest, error) {
 }
 
 func (img *Image) getParsedManifest(ctx context.Context) (Manifest, error) {
-	return img.manifest.do(func() (Manifest, error) {
+	return img.manifest.do(ctx, img.name, func() (Manifest, error) {
 		raw, err := img.instanceManifest(ctx)
 		if err != nil {
 			return Manifest{}, err
@@ -160,7 +160,7 @@ func (img *Image) getParsedManifest(ctx context.Context) (Manifest, error) {
 }
 
 func (img *Image) instanceManifest(ctx context.Context) (rawManifest, error) {
-	return img.instance.do(func() (raw rawManifest, err error) {
+	return img.instance.do(ctx, img.name, func() (raw rawManifest, err error) {
 		top, err := img.topLevel(ctx)
 		if err != nil {
 			return rawManifest{}, err

@@ -2,6 +2,8 @@ package osimage
 
 import (
 	"archive/tar"
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -26,8 +28,12 @@ const (
 
 const (
 	maxOfferFile = 4 << 20
-	// maxOfferBytes bounds all files of one layer that are kept.
+	// maxOfferBytes bounds all files of an image that are kept, and
+	// maxOfferNames the names.
 	maxOfferBytes = 8 << 20
+	maxOfferNames = 4 << 20
+	// maxOfferDepth bounds the folders that a file which matters is in.
+	maxOfferDepth = 32
 	// maxPackages bounds packages, and the entries of an image that matter.
 	maxPackages = 20_000
 )
@@ -49,7 +55,9 @@ type layerOffer struct {
 	// which it hides all that layers below have put there.
 	removed, opaque map[string]bool
 
-	bytes int
+	// bytes and names are the sizes of all files and names that are kept, those
+	// of the layers above included.
+	bytes, names int
 }
 
 func newLayerOffer() layerOffer {
@@ -67,15 +75,21 @@ func (l *layerOffer) has(name string) bool {
 	return file || rpm || fault
 }
 
-// full reports that a layer has more entries that matter than any image has.
-func (l *layerOffer) full() bool {
-	return len(l.files)+len(l.rpms)+len(l.faults)+len(l.removed)+len(l.opaque) > maxPackages
+func (l *layerOffer) entries() int {
+	return len(l.files) + len(l.rpms) + len(l.faults) + len(l.removed) + len(l.opaque)
 }
 
-// An offer is what the layers read so far, the last one first, say together.
-type offer struct{ layerOffer }
+// full reports that there are more entries that matter than any image has.
+func (l *layerOffer) full() bool { return l.entries() > maxPackages || l.names > maxOfferNames }
 
-func newOffer() *offer { return &offer{newLayerOffer()} }
+// An offer is what the layers read so far, the last one first, say together.
+type offer struct {
+	layerOffer
+	// indexes are the repositories' indexes, parsed.
+	indexes map[string]primaryFile
+}
+
+func newOffer() *offer { return &offer{newLayerOffer(), map[string]primaryFile{}} }
 
 // settled reports whether a layer above decides about a path.
 func (o *offer) settled(name string) bool {
@@ -98,6 +112,7 @@ func (o *offer) put(l layerOffer) error {
 	maps.Copy(o.faults, l.faults)
 	maps.Copy(o.removed, l.removed)
 	maps.Copy(o.opaque, l.opaque)
+	o.bytes, o.names = l.bytes, l.names
 	if o.full() {
 		return errTooManyEntries
 	}
@@ -108,23 +123,23 @@ var errTooManyEntries = fmt.Errorf("more than %d entries in extensions folders",
 
 // packages answers, if the layers so far can; nil says that the layer beneath
 // must be read. last says that there is none.
-func (o *offer) packages(last bool) ([]verdict.Package, error) {
+func (o *offer) packages(ctx context.Context, last bool) ([]verdict.Package, error) {
 	modern, legacy := o.has(extensionsDir+"/"+repomd), o.has(legacyExtensionsDir+"/"+repomd)
 	list := o.has(extensionsList)
 	switch {
 	case legacy && (modern || list):
 		return nil, fmt.Errorf("two sets of extensions, in %s and in %s", extensionsDir, legacyExtensionsDir)
 	case modern:
-		return o.repository(extensionsDir, last)
+		return o.repository(ctx, extensionsDir, last)
 	case list:
 		b, err := o.file(extensionsList)
 		if err != nil {
 			return nil, err
 		}
-		packages, err := parseExtensionsList(b)
+		packages, err := parseExtensionsList(timedReader{ctx, bytes.NewReader(b)})
 		return answer(extensionsList, packages, err)
 	case legacy:
-		return o.repository(legacyExtensionsDir, last)
+		return o.repository(ctx, legacyExtensionsDir, last)
 	case !last:
 		return nil, nil
 	}
@@ -138,24 +153,38 @@ func (o *offer) packages(last bool) ([]verdict.Package, error) {
 }
 
 // repository reads a repository's metadata.
-func (o *offer) repository(dir string, last bool) ([]verdict.Package, error) {
-	b, err := o.file(dir + "/" + repomd)
+func (o *offer) repository(ctx context.Context, dir string, last bool) ([]verdict.Package, error) {
+	primary, err := o.index(dir)
 	if err != nil {
 		return nil, err
-	}
-	primary, err := parseRepomd(b)
-	if err != nil {
-		return nil, fmt.Errorf("%s/%s: %w", dir, repomd, err)
 	}
 	name := dir + "/" + primary.name
 	if !o.has(name) && !last {
 		return nil, nil
 	}
-	if b, err = o.file(name); err != nil {
+	b, err := o.file(name)
+	if err != nil {
 		return nil, err
 	}
-	packages, err := primary.parse(b)
+	packages, err := primary.parse(ctx, b)
 	return answer(name, packages, err)
+}
+
+// index reads a repository's index, once for all layers.
+func (o *offer) index(dir string) (primaryFile, error) {
+	if p, ok := o.indexes[dir]; ok {
+		return p, nil
+	}
+	b, err := o.file(dir + "/" + repomd)
+	if err != nil {
+		return primaryFile{}, err
+	}
+	p, err := parseRepomd(b)
+	if err != nil {
+		return primaryFile{}, fmt.Errorf("%s/%s: %w", dir, repomd, err)
+	}
+	o.indexes[dir] = p
+	return p, nil
 }
 
 // file returns a file that a layer has.
@@ -187,21 +216,26 @@ func answer(name string, packages []verdict.Package, err error) ([]verdict.Packa
 	return packages, nil
 }
 
-// scanOffer reads a layer's archive to its end. Names that are settled are
-// passed over.
-func scanOffer(r io.Reader, settled func(string) bool) (layerOffer, error) {
+// scan reads the archive of the layer beneath to its end. Names that are
+// settled are passed over.
+func (o *offer) scan(ctx context.Context, r io.Reader) (layerOffer, error) {
 	l := newLayerOffer()
+	l.bytes, l.names = o.bytes, o.names
 	t := tar.NewReader(r)
 	for {
-		h, err := t.Next()
+		h, err := nextEntry(ctx, t)
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
 			return layerOffer{}, err
 		}
-		if err := l.add(t, h, settled); err != nil {
+		had := l.entries()
+		if err := l.add(timedReader{ctx, t}, h, o.settled); err != nil {
 			return layerOffer{}, err
+		}
+		if l.entries() > had {
+			l.names += len(h.Name)
 		}
 		if l.full() {
 			return layerOffer{}, errTooManyEntries
@@ -214,7 +248,7 @@ func scanOffer(r io.Reader, settled func(string) bool) (layerOffer, error) {
 // is meant depends on who unpacks it. An opaque folder is no such case, since
 // it hides what is beneath only.
 func (l *layerOffer) consistent() error {
-	own := offer{layerOffer{removed: l.removed}}
+	own := offer{layerOffer: layerOffer{removed: l.removed}}
 	for _, names := range [][]string{slices.Collect(maps.Keys(l.files)), slices.Collect(maps.Keys(l.rpms)), slices.Collect(maps.Keys(l.faults))} {
 		for _, name := range names {
 			if own.settled(name) {
@@ -226,16 +260,10 @@ func (l *layerOffer) consistent() error {
 }
 
 // add takes note of an entry, if it matters.
-func (l *layerOffer) add(t *tar.Reader, h *tar.Header, settled func(string) bool) error {
+func (l *layerOffer) add(content io.Reader, h *tar.Header, settled func(string) bool) error {
 	name := entryName(h)
 	if dir, base := parent(name), path.Base(name); strings.HasPrefix(base, whiteout) {
-		switch hides := path.Join(dir, strings.TrimPrefix(base, whiteout)); {
-		case base == opaqueWhiteout && concerns(dir):
-			l.opaque[dir] = true
-		case base != opaqueWhiteout && concerns(hides):
-			l.removed[hides] = true
-		}
-		return nil
+		return l.hide(dir, base)
 	}
 	if onTheWay(name) {
 		if h.Typeflag != tar.TypeDir && !settled(name) {
@@ -244,14 +272,18 @@ func (l *layerOffer) add(t *tar.Reader, h *tar.Header, settled func(string) bool
 		return nil
 	}
 	kind := kindOf(name)
+	if kind == otherFile && (h.Typeflag == tar.TypeDir || !strings.HasPrefix(name, legacyExtensionsDir+"/")) {
+		return nil
+	}
+	if err := checkDepth(name); err != nil {
+		return err
+	}
 	if settled(name) {
 		return nil
 	}
-	if kind == otherFile {
-		l.addOther(name, h)
-		return nil
-	}
 	switch {
+	case kind == otherFile:
+		l.addOther(name, h)
 	case l.has(name):
 		return fmt.Errorf("%.200s is there twice", name)
 	case !plainName(h.Name):
@@ -259,26 +291,39 @@ func (l *layerOffer) add(t *tar.Reader, h *tar.Header, settled func(string) bool
 	case h.Typeflag != tar.TypeReg:
 		l.faults[name] = errors.New("is not a regular file")
 	case kind == rpmFile:
-		return l.addRPM(name, t)
+		return l.addRPM(name, content)
 	default:
-		return l.addFile(name, t)
+		return l.addFile(name, h.Size, content)
 	}
+	return nil
+}
+
+// hide takes note of a whiteout, if what it hides matters.
+func (l *layerOffer) hide(dir, base string) error {
+	hides, set := path.Join(dir, strings.TrimPrefix(base, whiteout)), l.removed
+	if base == opaqueWhiteout {
+		hides, set = dir, l.opaque
+	}
+	if !concerns(hides) {
+		return nil
+	}
+	if err := checkDepth(hides); err != nil {
+		return err
+	}
+	set[hides] = true
 	return nil
 }
 
 // addOther takes note of what may stand in for a folder of RPM files.
 func (l *layerOffer) addOther(name string, h *tar.Header) {
-	if !strings.HasPrefix(name, legacyExtensionsDir+"/") || h.Typeflag == tar.TypeDir {
-		return
-	}
 	if h.Typeflag != tar.TypeReg {
 		l.faults[name] = errors.New("is neither a file nor a folder")
 	}
 	l.opaque[name] = true
 }
 
-func (l *layerOffer) addRPM(name string, t *tar.Reader) error {
-	p, err := readRPM(t)
+func (l *layerOffer) addRPM(name string, content io.Reader) error {
+	p, err := readRPM(content)
 	if err != nil {
 		if _, ok := errors.AsType[*rpmError](err); !ok {
 			return err // of the layer
@@ -290,71 +335,16 @@ func (l *layerOffer) addRPM(name string, t *tar.Reader) error {
 	return nil
 }
 
-func (l *layerOffer) addFile(name string, t *tar.Reader) error {
-	b, err := io.ReadAll(io.LimitReader(t, maxOfferFile+1))
-	if err != nil {
-		return err
-	}
-	if l.bytes += len(b); len(b) > maxOfferFile || l.bytes > maxOfferBytes {
-		l.bytes -= len(b)
-		l.faults[name] = fmt.Errorf("is over the limit of %d bytes, or with other such files over %d", maxOfferFile, maxOfferBytes)
+func (l *layerOffer) addFile(name string, size int64, content io.Reader) error {
+	if size > min(maxOfferFile, int64(maxOfferBytes-l.bytes)) {
+		l.faults[name] = fmt.Errorf("is over the limit of %d bytes, or with other such files of the image over %d", maxOfferFile, maxOfferBytes)
 		return nil
 	}
+	b := make([]byte, size)
+	if _, err := io.ReadFull(content, b); err != nil {
+		return noEOF(err)
+	}
+	l.bytes += len(b)
 	l.files[name] = b
 	return nil
-}
-
-type fileKind int
-
-const (
-	otherFile fileKind = iota
-	metadataFile
-	rpmFile
-)
-
-// kindOf says what a file may tell about packages on offer.
-func kindOf(name string) fileKind {
-	if name == extensionsList {
-		return metadataFile
-	}
-	isRPM := strings.HasSuffix(name, ".rpm") && !strings.HasSuffix(name, ".src.rpm")
-	if isRPM && !strings.Contains(name, "/") {
-		return rpmFile
-	}
-	for _, dir := range []string{extensionsDir, legacyExtensionsDir} {
-		rest, ok := strings.CutPrefix(name, dir+"/")
-		switch {
-		case !ok:
-		case rest == repomd, primaryName.MatchString(rest):
-			return metadataFile
-		case isRPM && dir == legacyExtensionsDir:
-			return rpmFile
-		}
-	}
-	return otherFile
-}
-
-// onTheWay reports whether a path must be a folder for the others to be where
-// they seem to be: it is one of the extensions folders or above or in one.
-func onTheWay(name string) bool {
-	for _, dir := range []string{extensionsDir + "/repodata", legacyExtensionsDir + "/repodata"} {
-		if name == "" || name == dir || strings.HasPrefix(dir, name+"/") {
-			return true
-		}
-	}
-	return false
-}
-
-// concerns reports whether hiding a path may hide something that matters.
-func concerns(name string) bool {
-	return onTheWay(name) || kindOf(name) != otherFile ||
-		strings.HasPrefix(name, extensionsDir+"/") || strings.HasPrefix(name, legacyExtensionsDir+"/")
-}
-
-// parent is the folder of a name; empty for the root.
-func parent(name string) string {
-	if i := strings.LastIndexByte(name, '/'); i >= 0 {
-		return name[:i]
-	}
-	return ""
 }

@@ -60,6 +60,7 @@ func rpmStart(name, version string) []byte {
 }
 
 func TestLayersOfAnOffer(t *testing.T) {
+	t.Parallel()
 	folder := func(name string) entry { return entry{name, nil, tar.TypeDir} }
 	link := func(name, to string) entry { return entry{name, []byte(to), tar.TypeSymlink} }
 	hard := func(name, to string) entry { return entry{name, []byte(to), tar.TypeLink} }
@@ -182,24 +183,6 @@ func TestOfferIsVerified(t *testing.T) {
 	}
 }
 
-// A layer cannot make the reader keep more than its bounds.
-func TestOfferIsBounded(t *testing.T) {
-	var many []entry
-	for i := range maxPackages + 2 {
-		many = append(many, file("extensions/"+strings.Repeat("x", 1+i%50)+string(rune('a'+i%26))+"/"+sum([]byte{byte(i), byte(i >> 8)})+".rpm", nil))
-	}
-	if _, err := scanOffer(bytes.NewReader(makeTar(t, many...)), newOffer().settled); err == nil {
-		t.Error("too many entries were taken")
-	}
-	large := bytes.Repeat([]byte{' '}, maxOfferFile)
-	l, err := scanOffer(bytes.NewReader(makeTar(t,
-		file(extensionsDir+"/repodata/a-primary.xml", large), file(extensionsDir+"/repodata/b-primary.xml", large),
-		file(extensionsDir+"/repodata/c-primary.xml", large))), newOffer().settled)
-	if err != nil || len(l.files) != 2 || len(l.faults) != 1 {
-		t.Errorf("%v, %d files, %d faults", err, len(l.files), len(l.faults))
-	}
-}
-
 func FuzzOffer(f *testing.F) {
 	f.Add(makeTar(f, listFile(`{"a":"1-1.x86_64"}`)), makeTar(f, repoFiles(extensionsDir, "a", "1")...))
 	f.Add(makeTar(f, repoFiles(legacyExtensionsDir, "a", "1")...), makeTar(f, file("extensions/.wh.repodata", nil), file("extensions/a.rpm", rpmStart("a", "1"))))
@@ -208,11 +191,11 @@ func FuzzOffer(f *testing.F) {
 		o := newOffer()
 		var packages []verdict.Package
 		for i, layer := range [][]byte{upper, lower} {
-			l, err := scanOffer(bytes.NewReader(layer), o.settled)
+			l, err := o.scan(t.Context(), bytes.NewReader(layer))
 			if err != nil || o.put(l) != nil {
 				return
 			}
-			if packages, err = o.packages(i == 1); err != nil || packages != nil {
+			if packages, err = o.packages(t.Context(), i == 1); err != nil || packages != nil {
 				break
 			}
 		}

@@ -48,7 +48,7 @@ func TestTokensAndRedirects(t *testing.T) {
 	}})
 	c := configFor(t, r, nil)
 	img := openImage(t, ref, c)
-	got, err := img.InnerCommit(t.Context())
+	got, err := img.InnerCommit(t.Context(), "")
 	if err != nil || got != wantCommit(commit, verdict.CommitFromLayerHead) {
 		t.Fatalf("got %v, %v", got, err)
 	}

@@ -2,6 +2,7 @@ package osimage
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -19,7 +20,9 @@ import (
 const (
 	// maxPrimaryBytes bounds the uncompressed list of packages, which is
 	// never kept: a repository of 300 packages has about 2 MiB.
-	maxPrimaryBytes = 128 << 20
+	maxPrimaryBytes = 16 << 20
+	// maxRepomd bounds the index, which has 3 KiB.
+	maxRepomd = 1 << 20
 	// maxXMLToken bounds one tag or one text, which are kept.
 	maxXMLToken = 1 << 20
 	maxXMLDepth = 32
@@ -38,6 +41,9 @@ type primaryFile struct {
 // parseRepomd reads a repository's index, repodata/repomd.xml
 // (createrepo_c src/xml_dump_repomd.c).
 func parseRepomd(b []byte) (primaryFile, error) {
+	if len(b) > maxRepomd {
+		return primaryFile{}, fmt.Errorf("has %d bytes, over the limit of %d", len(b), maxRepomd)
+	}
 	var doc struct {
 		XMLName xml.Name `xml:"http://linux.duke.edu/metadata/repo repomd"`
 		Data    []struct {
@@ -85,7 +91,7 @@ func parseRepomd(b []byte) (primaryFile, error) {
 }
 
 // parse reads the list of packages.
-func (p primaryFile) parse(b []byte) ([]verdict.Package, error) {
+func (p primaryFile) parse(ctx context.Context, b []byte) ([]verdict.Package, error) {
 	if sum := sha256.Sum256(b); hex.EncodeToString(sum[:]) != p.sha256 {
 		return nil, errors.New("is not the file that repomd.xml names by its checksum")
 	}
@@ -94,7 +100,7 @@ func (p primaryFile) parse(b []byte) ([]verdict.Package, error) {
 		return nil, err
 	}
 	defer done()
-	return parsePrimary(r)
+	return parsePrimary(timedReader{ctx, r})
 }
 
 // parsePrimary reads primary.xml (createrepo_c src/xml_dump_primary.c).
@@ -246,8 +252,8 @@ func atEnd(dec *xml.Decoder) error {
 // parseExtensionsList reads extensions.json: an object of names and
 // "[epoch:]version-release.arch". A name that is there twice is an error: the
 // file is written line by line from a query, and readers take one of the two.
-func parseExtensionsList(b []byte) ([]verdict.Package, error) {
-	dec := json.NewDecoder(bytes.NewReader(b))
+func parseExtensionsList(r io.Reader) ([]verdict.Package, error) {
+	dec := json.NewDecoder(r)
 	if token, err := dec.Token(); err != nil || token != json.Delim('{') {
 		return nil, errors.New("JSON: no object")
 	}

@@ -93,7 +93,7 @@ func TestParseExtensionsList(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			packages, err := parseExtensionsList([]byte(tt.text))
+			packages, err := parseExtensionsList(strings.NewReader(tt.text))
 			comparePackages(t, packages, err, tt.want)
 		})
 	}
@@ -157,7 +157,7 @@ func FuzzRepomd(f *testing.F) {
 func FuzzExtensionsList(f *testing.F) {
 	f.Add([]byte(`{"a":"1-2.x86_64","b":"3:1-2.noarch"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if packages, err := parseExtensionsList(b); err == nil {
+		if packages, err := parseExtensionsList(bytes.NewReader(b)); err == nil {
 			checkPackages(t, packages)
 		}
 	})

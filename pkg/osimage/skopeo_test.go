@@ -93,6 +93,7 @@ func (g gnupg) export(t *testing.T, names ...string) (text string) {
 
 // What GnuPG signed is judged as skopeo judges it, which uses GnuPG itself.
 func TestSignaturesBesideSkopeo(t *testing.T) {
+	t.Parallel()
 	keys := newKeyring()
 	s := newSigned(t, keys)
 	g := newGnuPG(t)

@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +27,8 @@ const (
 	// repository's config.
 	maxHeadEntries = 10_000
 	maxHeadBytes   = 64 << 20
+	// maxNameBytes bounds an entry's name, as Linux does a path.
+	maxNameBytes = 4096
 	// maxLayerBytes bounds a whole uncompressed layer.
 	maxLayerBytes = 32 << 30
 	maxZstdWindow = 32 << 20
@@ -35,6 +38,8 @@ var (
 	errNoCommit   = errors.New("holds no ostree commit object")
 	errTwoCommits = errors.New("holds more than one ostree commit object")
 	errTooLong    = errors.New("uncompressed data over the limit")
+	// errUnpacking marks the end of the time as one that came between requests.
+	errUnpacking = errors.New("unpacking")
 )
 
 // commitPath is where ostree-ext puts the commit in layer 0 (tar/export.rs);
@@ -77,10 +82,10 @@ func decompress(r io.Reader) (io.Reader, func(), error) {
 }
 
 // firstCommit reads a layer's uncompressed tar up to its first commit object.
-func firstCommit(r io.Reader) (commitObject, error) {
-	t := tar.NewReader(&limitedReader{r: r, left: maxHeadBytes})
+func firstCommit(ctx context.Context, r io.Reader) (commitObject, error) {
+	t := tar.NewReader(&limitedReader{r: timedReader{ctx, r}, left: maxHeadBytes})
 	for range maxHeadEntries {
-		h, err := t.Next()
+		h, err := nextEntry(ctx, t)
 		if errors.Is(err, io.EOF) {
 			return commitObject{}, errNoCommit
 		}
@@ -97,12 +102,12 @@ func firstCommit(r io.Reader) (commitObject, error) {
 
 // onlyCommit reads a whole uncompressed tar, which must hold exactly one
 // commit object, in any repository. The caller bounds what there is to read.
-func onlyCommit(r io.Reader) (commitObject, error) {
+func onlyCommit(ctx context.Context, r io.Reader) (commitObject, error) {
 	var found commitObject
 	seen := false
 	t := tar.NewReader(r)
 	for {
-		h, err := t.Next()
+		h, err := nextEntry(ctx, t)
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -124,6 +129,19 @@ func onlyCommit(r io.Reader) (commitObject, error) {
 		return commitObject{}, errNoCommit
 	}
 	return found, nil
+}
+
+// nextEntry goes on to a layer's next entry until the time is over. What is in a
+// sparse file costs time and no bytes, so the reader beneath does not see it.
+func nextEntry(ctx context.Context, t *tar.Reader) (*tar.Header, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	h, err := t.Next()
+	if err == nil && len(h.Name) > maxNameBytes {
+		return nil, fmt.Errorf("an entry's name has %d bytes, over the limit of %d: %.100q...", len(h.Name), maxNameBytes, h.Name)
+	}
+	return h, err
 }
 
 func entryName(h *tar.Header) string { return path.Clean("/" + h.Name)[1:] }
@@ -154,6 +172,20 @@ func readCommit(t *tar.Reader, h *tar.Header, where *regexp.Regexp) (commitObjec
 		return commitObject{}, fmt.Errorf("commit object %s has the checksum %s", c.checksum, got)
 	}
 	return c, nil
+}
+
+// A timedReader ends with its context. A few bytes of a layer can unpack to so
+// many that the time runs out between two requests.
+type timedReader struct {
+	ctx context.Context //nolint:containedctx // an io.Reader has no other way
+	r   io.Reader
+}
+
+func (t timedReader) Read(p []byte) (int, error) {
+	if t.ctx.Err() != nil {
+		return 0, fmt.Errorf("%w: %w", errUnpacking, context.Cause(t.ctx))
+	}
+	return t.r.Read(p)
 }
 
 // limitedReader fails, where io.LimitReader ends, so that a limit is never

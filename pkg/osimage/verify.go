@@ -31,7 +31,7 @@ import (
 func (img *Image) VerifySignature(ctx context.Context) (verdict.SignaturePolicy, error) {
 	img.mu.Lock()
 	defer img.mu.Unlock()
-	return img.signed.do(func() (verdict.SignaturePolicy, error) {
+	return img.signed.do(ctx, img.name, func() (verdict.SignaturePolicy, error) {
 		policy, err := img.cfg.signaturePolicy(img.ref)
 		if err != nil || policy.Requirement != verdict.SignatureRequired {
 			return policy, err

@@ -18,6 +18,7 @@ import (
 
 // Both kinds of signatures, for the list or for the image, good and bad.
 func TestVerifySignature(t *testing.T) {
+	t.Parallel()
 	keys := newKeyring()
 	kinds := map[string]struct {
 		want string
@@ -245,6 +246,7 @@ func TestSignatureUnreachable(t *testing.T) {
 
 // An attached manifest may be of another type, and name layers without end.
 func TestAttachmentMalformed(t *testing.T) {
+	t.Parallel()
 	keys := newKeyring()
 	small := []byte("x")
 	layer := func(n int) map[string]any {

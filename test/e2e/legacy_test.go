@@ -1,9 +1,13 @@
 package e2e
 
 import (
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/oneboot/oneboot/daemon"
+	"github.com/oneboot/oneboot/pkg/osimage"
 	"github.com/oneboot/oneboot/pkg/verdict"
 	"github.com/oneboot/oneboot/test/nativeimage"
 	"github.com/oneboot/oneboot/test/sysroot"
@@ -99,6 +103,49 @@ func TestLegacyImageOnContainerDeployment(t *testing.T) {
 			n := l.bootNode(t, nodeOptions{image: tt.image, mc: sysroot.MachineConfig{OSImageURL: url}})
 			l.reg.ResetRequests()
 			l.expect(t, n.analyze(t), tt.want)
+		})
+	}
+}
+
+// The layers of a large image that names another commit are read only where
+// somebody wants the whole picture.
+func TestLegacyImageOfAnotherCommit(t *testing.T) {
+	l := newLab(t)
+	filler := filepath.Join(t.TempDir(), "filler")
+	if err := os.WriteFile(filler, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const size = 65 << 20
+	if err := os.Truncate(filler, size); err != nil {
+		t.Fatal(err)
+	}
+	url := l.push(t, "os/machine-os-content", l.legacyImage(t, []string{l.other}, nativeimage.LegacyOptions{
+		Label: l.other, Compression: nativeimage.Uncompressed, Directories: map[string]string{"opt/filler": filler},
+	}))
+	n := l.bootNode(t, nodeOptions{commit: l.base, mc: sysroot.MachineConfig{OSImageURL: url}})
+	for _, tt := range []struct {
+		name        string
+		full        bool
+		reason      verdict.Reason
+		conclusive  bool
+		least, most int64 // bytes
+		errors      int
+	}{
+		{"not read", false, "os-content-unknown", false, 0, 16 << 10, 1},
+		{"full", true, "os-content-differs", true, size, size + 8<<20, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l.reg.ResetRequests()
+			res := n.analyze(t, func(o *daemon.Options) { o.Full = tt.full })
+			l.expect(t, res, proceed(tt.reason, -1))
+			v, cost := res.Verdict, res.Transfer
+			if v.Conclusive != tt.conclusive || cost.Bytes < tt.least || cost.Bytes > tt.most || len(v.Errors) != tt.errors {
+				t.Errorf("conclusive %t, %+v, errors %v", v.Conclusive, cost, v.Errors)
+			}
+			if !tt.full && (cost.Requests != 3 || v.Errors[0].Code != string(osimage.CommitNotRead) || !strings.Contains(detailOf(v, verdict.CheckOSContent).Detail, "--full reads them")) {
+				t.Errorf("%+v, %v\n%s", cost, v.Errors, checksText(v))
+			}
+			t.Logf("%d requests, %d bytes", cost.Requests, cost.Bytes)
 		})
 	}
 }
