@@ -24,8 +24,8 @@ type FirstbootResult struct {
 //
 // An act that fails is no error: the host is as before, Act and the verdict's
 // errors say why, and the node goes on as if oneboot were not there. An error
-// means that no record could be written, and then nothing was done either; the
-// result is returned beside it where there is a verdict.
+// means that no record could be written, and then nothing was done either, or
+// it was undone; the result is returned beside it where there is a verdict.
 func Firstboot(ctx context.Context, opts Options, mode Mode, version string) (*FirstbootResult, error) {
 	// Before anything is written into what may be no host.
 	root, err := hostfs.Open(opts.Root)
@@ -85,7 +85,14 @@ func (w *hostWriter) firstboot(ctx context.Context, opts Options, mode Mode, ver
 			return out, err
 		}
 	}
-	return out, f.write()
+	f.noteEarlier()
+	err = f.write()
+	if err != nil && f.out.Act.State == record.ActDone && len(f.out.Act.Changed) > 0 {
+		// The record of the start stays, and proves as much.
+		res.Verdict.Warnings = append(res.Verdict.Warnings, "the act is done, but the record does not say so: "+err.Error())
+		err = nil
+	}
+	return out, err
 }
 
 // A firstbootRun is what follows upon a verdict.
@@ -153,6 +160,19 @@ func (f *firstbootRun) act() error {
 	}
 	f.out.Verdict.Warnings = append(f.out.Verdict.Warnings, p.warnings...)
 	return nil
+}
+
+// noteEarlier says where nothing was done that an act of an earlier run stays.
+func (f *firstbootRun) noteEarlier() {
+	if f.out.Act.State != record.ActNone {
+		return
+	}
+	j, err := f.w.readJournal()
+	if err != nil || j == nil || j.State != actDone {
+		return
+	}
+	f.out.Act.Mode, f.out.Act.Changed = string(j.Mode), changedPaths(j.Changes)
+	f.out.Act.Reason = strings.TrimPrefix(f.out.Act.Reason+"; what an earlier run did stays", "; ")
 }
 
 // again undoes an earlier act that is done, so that a revert brings back what

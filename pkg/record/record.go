@@ -61,8 +61,9 @@ type ActState string
 const (
 	// ActNone: nothing was to be done, or nothing may be; Reason says why.
 	ActNone ActState = "none"
-	// ActStarted: the run was cut off. The next one undoes the act, or takes it
-	// for done where its last change was made.
+	// ActStarted: the run was cut off, or could not write how it ended. The
+	// next one undoes the act, or takes it for done where it was past its last
+	// change.
 	ActStarted ActState = "started"
 	// ActDone: the host is as the mode wants it.
 	ActDone ActState = "done"
