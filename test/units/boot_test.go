@@ -79,6 +79,7 @@ func forms(t *testing.T) map[string]func(*testing.T, string) *machine {
 				m.program("podman", `case "$1" in
 image) exit 1 ;;
 pull) echo "$*" >>/etc/report/pulls; exit 0 ;;
+rm) exit 0 ;;
 esac
 `+program)
 			}

@@ -72,6 +72,7 @@ func newMachineAt(t *testing.T, root, side, unit string) *machine {
 systemctl show `+unitName+` >state
 systemctl --failed --plain --no-legend >failed
 cp /proc/self/mounts mounts
+test ! -x /usr/bin/oncall || oncall
 systemctl --force exit 0`)
 	m.file(side+".run/ostree-booted", "", 0o644)
 	m.write("etc/ignition-machine-config-encapsulated.json", "{}\n")
@@ -299,4 +300,13 @@ func (m *machine) remove(path string) {
 	if err := os.Remove(path); err != nil {
 		m.t.Fatal(err)
 	}
+}
+
+func (m *machine) read(path string) string {
+	m.t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return string(text)
 }
