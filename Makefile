@@ -5,7 +5,7 @@ SHELL := /bin/bash
 # Pure Go: no libgpgme, no libbtrfs.
 TAGS := containers_image_openpgp exclude_graphdriver_btrfs
 # The tests that only test-full runs.
-FULLTAGS := mcd
+FULLTAGS := mcd boots
 GO := go
 export CGO_ENABLED := 0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
@@ -43,7 +43,7 @@ test: deps ## Run all tests (root, Debian; under 10 minutes on 2 cores)
 	cd test/manifests && $(GO) vet ./... && $(GO) test -timeout 5m ./...
 
 .PHONY: test-full
-test-full: test-mcd ## Run the long tests too: the real machine-config-daemon
+test-full: test-mcd test-boots ## Run the long tests too: the real machine-config-daemon, real boots
 
 .PHONY: test-mcd
 test-mcd: deps $(MCD)
@@ -88,6 +88,14 @@ deps: deps-go
 	command -v gcc >/dev/null || need="$$need gcc libc6-dev"; \
 	command -v pkg-config >/dev/null || need="$$need pkg-config"; \
 	pkg-config --exists ostree-1 2>/dev/null || need="$$need libostree-dev"; \
+	if [ -n "$$need" ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$need; fi
+
+# What only test-full needs.
+.PHONY: deps-full
+deps-full: deps
+	@need=""; \
+	command -v qemu-system-x86_64 >/dev/null || need="$$need qemu-system-x86 seabios"; \
+	command -v debootstrap >/dev/null || need="$$need debootstrap"; \
 	if [ -n "$$need" ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$need; fi
 
 # Any Go from 1.21 on fetches the toolchain that go.mod names.

@@ -152,7 +152,9 @@ func (s *Sysroot) Deployments() ([]Deployment, error) {
 	}
 	var all []Deployment
 	for _, dir := range dirs {
-		if strings.HasSuffix(dir, ".origin") {
+		// Beside the folders lie their origin files, and what a program that
+		// replaces one leaves when it is cut off.
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 			continue
 		}
 		checksum, number, _ := strings.Cut(filepath.Base(dir), ".")

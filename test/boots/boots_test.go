@@ -1,0 +1,304 @@
+//go:build boots
+
+package boots
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/oneboot/oneboot/pkg/record"
+	"github.com/oneboot/oneboot/pkg/verdict"
+	"github.com/oneboot/oneboot/test/sysroot"
+)
+
+// A run is what one test measured, for the table at the end.
+type run struct {
+	name    string
+	boots   int
+	seconds float64
+}
+
+// TestBoots runs every journey on one machine after the other: each has the two
+// processors for itself, and the table compares like with like.
+func TestBoots(t *testing.T) {
+	needTools(t)
+	m := newMaster(t)
+	var runs []run
+	play := func(name string, f func(t *testing.T, l *lab) journey) {
+		t.Run(name, func(t *testing.T) {
+			j := f(t, &lab{t, m})
+			for i, b := range j.boots {
+				t.Logf("boot %d:\n%s", i+1, b.said())
+			}
+			t.Logf("%d boots, %.0f s to the kubelet", len(j.boots), j.seconds)
+			runs = append(runs, run{name, len(j.boots), j.seconds})
+		})
+	}
+	play("another target", otherTarget)
+	play("without oneboot", withoutOneboot)
+	play("same target", sameTarget)
+	play("same target mode complete", completeMode)
+	play("switched off", switchedOff)
+	play("hanging oneboot", hanging)
+	for _, c := range cuts {
+		play("power cut "+c.name, func(t *testing.T, l *lab) journey { return cutOff(t, l, c) })
+	}
+	t.Log(table(runs))
+}
+
+// table shows the runs, each against that without oneboot.
+func table(runs []run) string {
+	var base float64
+	for _, r := range runs {
+		if r.name == "without oneboot" {
+			base = r.seconds
+		}
+	}
+	var b strings.Builder
+	b.WriteString("time to the kubelet\n")
+	for _, r := range runs {
+		fmt.Fprintf(&b, "%-40s %d boots %6.1f s", r.name, r.boots, r.seconds)
+		if base > 0 {
+			fmt.Fprintf(&b, "  %.2f of the time without oneboot", r.seconds/base)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// A lab makes the nodes of one test.
+type lab struct {
+	t *testing.T
+	m master
+}
+
+// The files of a node that a machine-config-server has served.
+const (
+	encapsulated = "/etc/ignition-machine-config-encapsulated.json"
+	kubeconfig   = "/etc/kubernetes/kubeconfig"
+	annotations  = "/etc/machine-config-daemon/node-annotations.json"
+)
+
+// node is a new node that is to become the image. Files are added to its /etc;
+// where oneboot is to run, enableOneboot is among them.
+func (l *lab) node(image osImage, files ...etcFile) *node {
+	l.t.Helper()
+	n := newNode(l.t, l.m)
+	mc := sysroot.MachineConfig{
+		OSImageURL:  image.reference(),
+		Annotations: map[string]string{"machineconfiguration.openshift.io/release-image-version": "4.14.0"},
+	}
+	text, err := mc.JSON()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	files = append(files,
+		etcFile{name: encapsulated, content: text},
+		etcFile{name: kubeconfig, content: "apiVersion: v1\nkind: Config\n"},
+		etcFile{name: annotations, content: `{"machineconfiguration.openshift.io/currentConfig":"rendered-worker-0"}` + "\n"},
+	)
+	for _, f := range files {
+		if f.link != "" {
+			n.link(l.m.deployment()+f.name, f.link)
+			continue
+		}
+		n.write(l.m.deployment()+f.name, []byte(f.content), 0o644)
+	}
+	return n
+}
+
+// An etcFile is a file or a symbolic link that Ignition would have made.
+type etcFile struct{ name, content, link string }
+
+// enableOneboot is what systemctl enable makes of the shipped unit.
+var enableOneboot = etcFile{
+	name: "/etc/systemd/system/firstboot-osupdate.target.wants/" + onebootUnit,
+	link: "/" + unitsDir + "/" + onebootUnit,
+}
+
+// dropIn changes the shipped unit.
+func dropIn(text string) etcFile {
+	return etcFile{name: "/etc/systemd/system/" + onebootUnit + ".d/test.conf", content: text}
+}
+
+// record reads oneboot's record from the disk of a node that is off.
+func (l *lab) record(n *node) *record.Record {
+	l.t.Helper()
+	text, ok := n.read("/ostree/deploy/" + sysroot.Stateroot + "/var" + strings.TrimPrefix(record.Path, "/var"))
+	if !ok {
+		return nil
+	}
+	r, err := record.Parse([]byte(text))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return r
+}
+
+// joined checks how a node came to its kubelet.
+func (l *lab) joined(j journey, boots int, deployment, release string, image osImage) {
+	l.t.Helper()
+	if len(j.boots) != boots || j.kubelet.Boots != boots {
+		l.t.Errorf("%d boots, the node counted %d; want %d", len(j.boots), j.kubelet.Boots, boots)
+	}
+	if j.kubelet.Deployment != deployment || j.kubelet.Release != release {
+		l.t.Errorf("the kubelet runs on %s (%s); want %s (%s)", j.kubelet.Deployment, j.kubelet.Release, deployment, release)
+	}
+	if want := sysroot.ContainerOrigin("ostree-unverified-registry:" + image.reference()); image != (osImage{}) && j.kubelet.Origin != want {
+		l.t.Errorf("the origin is\n%s\nwant\n%s", j.kubelet.Origin, want)
+	}
+	if l.t.Failed() {
+		l.t.Logf("the end of the last console:\n%s", j.boots[len(j.boots)-1].console(100))
+	}
+}
+
+// pivoted checks that the node pivoted to the content that it had.
+func (l *lab) pivoted(j journey) {
+	l.t.Helper()
+	l.joined(j, 2, l.m.Booted.Merge+".1", bootedRelease, l.m.Booted)
+}
+
+// skipped checks that the node went on with what it booted.
+func (l *lab) skipped(j journey, boots int) {
+	l.t.Helper()
+	l.joined(j, boots, l.m.Booted.Merge+".0", bootedRelease, l.m.Booted)
+}
+
+func otherTarget(t *testing.T, l *lab) journey {
+	n := l.node(l.m.Other, enableOneboot)
+	j := n.join(nil)
+	l.joined(j, 2, l.m.Other.Merge+".0", otherRelease, l.m.Other)
+	if r := l.record(n); r == nil || r.Verdict.Action != verdict.Proceed {
+		t.Errorf("the record is %s; want proceed", show(r))
+	}
+	return j
+}
+
+func withoutOneboot(t *testing.T, l *lab) journey {
+	j := l.node(l.m.Booted).join(nil)
+	l.pivoted(j)
+	return j
+}
+
+func sameTarget(t *testing.T, l *lab) journey {
+	n := l.node(l.m.Booted, enableOneboot)
+	j := n.join(nil)
+	l.skipped(j, 1)
+	l.decided(n)
+	return j
+}
+
+// decided checks the record of a skip that needed no registry.
+func (l *lab) decided(n *node) {
+	l.t.Helper()
+	r := l.record(n)
+	if r == nil || r.Verdict.Action != verdict.Skip || r.Verdict.Proof != "manifest-digest" || r.Registry.Requests != 0 {
+		l.t.Errorf("the record is %s; want a skip proven by the manifest's digest without a request", show(r))
+	}
+}
+
+func completeMode(t *testing.T, l *lab) journey {
+	n := l.node(l.m.Booted, enableOneboot, etcFile{name: "/etc/oneboot/firstboot.env", content: "ONEBOOT_MODE=complete\n"})
+	j := n.join(nil)
+	l.skipped(j, 1)
+	l.decided(n)
+	return j
+}
+
+func switchedOff(t *testing.T, l *lab) journey {
+	n := l.node(l.m.Booted, enableOneboot)
+	n.arguments = "oneboot=off"
+	j := n.join(nil)
+	l.pivoted(j)
+	if r := l.record(n); r != nil {
+		t.Errorf("oneboot ran: %s", show(r))
+	}
+	return j
+}
+
+// hanging runs a program that neither answers nor ends when it is asked to, in
+// place of oneboot.
+func hanging(t *testing.T, l *lab) journey {
+	n := l.node(l.m.Booted, enableOneboot, dropIn(`[Service]
+ExecStart=
+ExecStart=-/bin/sh -c 'trap "" TERM; while :; do sleep 1000; done'
+`))
+	n.longer = longestWait
+	j := n.join(nil)
+	l.pivoted(j)
+	var mark, daemon time.Time
+	for _, line := range j.boots[0].lines {
+		switch {
+		case strings.Contains(line.text, "BOOTS-BOOT"):
+			mark = line.at
+		case daemon.IsZero() && strings.Contains(line.text, "machine-config-daemon["):
+			daemon = line.at
+		}
+	}
+	// The clock that counts is the guest's, which its load does not slow down.
+	if wait := daemon.Sub(mark); wait < 2*time.Minute || wait > longestWait+time.Minute {
+		t.Errorf("the machine-config-daemon came %s after the first mark; want %s, and a minute for the rest at most", wait, longestWait)
+	}
+	return j
+}
+
+// longestWait is what the shipped unit allows: TimeoutStartSec and twice
+// TimeoutStopSec.
+const longestWait = 130 * time.Second
+
+// A cut is a moment at which the power goes off in the first boot.
+type cut struct {
+	name string
+	mode string
+	// file is renamed to its name for the count-th time before that.
+	file  string
+	count int
+	// kept says that the next boot has nothing left to do.
+	kept bool
+}
+
+var cuts = []cut{
+	{name: "before the first change", mode: "assert", file: `"act.json")`, count: 1},
+	{name: "after the last change", mode: "assert", file: `.0.origin")`, count: 1},
+	{name: "before the record", mode: "assert", file: `"act.json")`, count: 2},
+	{name: "after the commit point", mode: "complete", file: `"ignition-machine-config-encapsulated.json.bak",`, count: 1, kept: true},
+}
+
+// cutOff cuts the power in the middle of the act: oneboot is traced, and waits
+// before each rename.
+func cutOff(t *testing.T, l *lab, c cut) journey {
+	n := l.node(l.m.Booted, enableOneboot, dropIn(`[Service]
+ExecStart=
+ExecStart=-/bin/sh -c 'if test $(wc -l < /var/lib/boots/ids) = 1; then \
+  exec strace -f -qq --seccomp-bpf -e signal=none -e trace=renameat,renameat2 -e inject=renameat,renameat2:delay_enter=3s oneboot firstboot --mode `+c.mode+`; \
+  else exec oneboot firstboot --mode `+c.mode+`; fi'
+SystemCallFilter=
+`))
+	seen := 0
+	j := n.join(func(line string) bool {
+		if strings.Contains(line, "renameat") && strings.Contains(line, c.file) {
+			seen++
+		}
+		return seen == c.count
+	})
+	l.skipped(j, 2)
+	if !j.boots[0].killed {
+		t.Error("the power was not cut")
+	}
+	if c.kept {
+		return j
+	}
+	l.decided(n)
+	return j
+}
+
+func show(v any) string {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
