@@ -28,9 +28,10 @@ the answer is a proven skip and the mode is another than report:
   report    nothing
   assert    the origin of the booted deployment names the wanted image, so that
             the machine-config-daemon finds no difference and skips by itself
-  complete  as assert, and the first boot is finished as the machine-config-daemon
-            would finish it, which then does not run
-  auto      assert where the machine-config-daemon will skip after it, else complete
+  complete  as assert, and the first boot is finished as the machine-config-
+            daemon would finish it, which then does not run
+  auto      assert where the machine-config-daemon will skip after it, else
+            complete
 
 Everything is changed or nothing; oneboot revert undoes it.
 

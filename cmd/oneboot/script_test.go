@@ -12,7 +12,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -47,7 +49,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"status": scriptStatus, "node": scriptNode, "normal": scriptNormal, "columns": scriptColumns,
-			"disagree": scriptDisagree, "cut": scriptCut,
+			"disagree": scriptDisagree, "cut": scriptCut, "hold": scriptHold,
 		},
 	})
 }
@@ -132,6 +134,24 @@ func scriptCut(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	text := ts.ReadFile(args[1])
 	ts.Check(os.WriteFile(ts.MkAbs(args[2]), []byte(text[:min(n, len(text))]), 0o644))
+}
+
+// scriptHold is "hold PIPE": it waits for a reader of the pipe, and gives it
+// nothing to read.
+func scriptHold(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: hold PIPE")
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		f, err := os.OpenFile(ts.MkAbs(args[0]), os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		if err == nil {
+			ts.Defer(func() { f.Close() })
+			return
+		}
+		if !errors.Is(err, syscall.ENXIO) || time.Now().After(end) {
+			ts.Fatalf("%v", err)
+		}
+	}
 }
 
 // scriptNode is "node KIND DIR": it makes the root of a booted node in DIR,

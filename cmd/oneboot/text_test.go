@@ -5,6 +5,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/spf13/pflag"
+
 	"github.com/oneboot/oneboot/pkg/verdict"
 )
 
@@ -134,6 +136,27 @@ func TestPrintTextRows(t *testing.T) {
 	}
 	if n := strings.Count(b.String(), "\n"); n > consoleLines || strings.Count(b.String(), answer) != 1 {
 		t.Errorf("%d lines:\n%s", n, b.String())
+	}
+}
+
+// Help fits the console, and names what a flag takes.
+func TestHelpFits(t *testing.T) {
+	for _, cmd := range append(newRoot("oneboot").Commands(), newRoot("oneboot")) {
+		var b strings.Builder
+		cmd.SetOut(&b)
+		if err := cmd.Help(); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(b.String()) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > columns {
+				t.Errorf("%s: %d columns: %s", cmd.Name(), n, line)
+			}
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if name, _ := pflag.UnquoteUsage(f); name != strings.ToUpper(name) {
+				t.Errorf("%s --%s takes a %s", cmd.Name(), f.Name, name)
+			}
+		})
 	}
 }
 

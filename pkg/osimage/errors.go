@@ -86,7 +86,9 @@ var (
 	userInfo    = regexp.MustCompile(`(://)[^/@\s"]*@`)
 	queryString = regexp.MustCompile(`(https?://[^\s"?]+)\?[^\s"]*`)
 	peer        = regexp.MustCompile(`\b((?:dial|read|write) (?:tcp|udp)[46]?) \S+: `)
-	nameServer  = regexp.MustCompile(`\b(lookup \S+) on \S+: `)
+	// What crypto/x509 says of a certificate that is not valid at this time.
+	wallClock  = regexp.MustCompile(`\bcurrent time \S+ is (before|after)\b`)
+	nameServer = regexp.MustCompile(`\b(lookup \S+) on \S+: `)
 	// What the library says of a registry's folder in certs.d.
 	badClientCert = regexp.MustCompile(`^missing (client certificate|key) |\.key for client certificate|^tls: (failed to |private key )|/certs\.d/`)
 	httpStatus    = regexp.MustCompile(`StatusCode: ([0-9]{3})\b`)
@@ -97,6 +99,7 @@ var (
 func redact(s string) string {
 	s = userInfo.ReplaceAllString(s, "$1")
 	s = queryString.ReplaceAllString(s, "$1?...")
+	s = wallClock.ReplaceAllString(s, "the current time is $1")
 	s = nameServer.ReplaceAllString(s, "$1: ")
 	return peer.ReplaceAllString(s, "$1: ")
 }

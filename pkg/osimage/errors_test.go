@@ -11,6 +11,7 @@ func TestRedact(t *testing.T) {
 		{"peer, IPv6", "dial tcp6 [2001:db8::1]:443: i/o timeout", "dial tcp6: i/o timeout"},
 		{"own port", "read tcp 10.0.0.5:39844->192.0.2.7:443: connection reset by peer", "read tcp: connection reset by peer"},
 		{"name server", "dial tcp: lookup quay.io on 192.0.2.53:53: no such host", "dial tcp: lookup quay.io: no such host"},
+		{"clock", "not yet valid: current time 1970-01-01T00:00:07Z is before 2024-01-01T00:00:00Z", "not yet valid: the current time is before 2024-01-01T00:00:00Z"},
 		{"image", "127.0.0.1:5000/os@sha256:00: not found", "127.0.0.1:5000/os@sha256:00: not found"},
 	}
 	for _, tt := range tests {

@@ -59,7 +59,8 @@ func run(program string) (err error) {
 		return err
 	}
 	tree := sysroot.Tree{FillerBytes: 8 << 20}
-	if s.commit, err = s.build.CommitTree(tree, sysroot.CommitOptions{Packages: sysroot.Packages(500, tree.Kernel())}); err != nil {
+	tree.Packages = sysroot.Packages(500, tree.Kernel())
+	if s.commit, err = s.build.CommitTree(tree, sysroot.CommitOptions{Packages: tree.Packages}); err != nil {
 		return err
 	}
 	base, err := nativeimage.Build(dir, s.build.Repo(), s.commit, nativeimage.Options{})
