@@ -84,6 +84,7 @@ func errorWords() map[string]string {
 		"layer-invalid":           "a layer of the wanted image is none of an OS image",
 		"commit-label-mismatch":   "the image's ostree commit is not the one of its label",
 		"commit-ambiguous":        "the image holds several ostree commits",
+		"commit-not-read":         "the wanted image, by its label another one, was not read",
 		"not-an-os-image":         "the wanted image is no OS image",
 		"no-extensions":           "the image offers no packages for layering",
 		"registries-conf-invalid": "the registry configuration cannot be used",
