@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,6 +59,19 @@ func TestTLS(t *testing.T) {
 				t.Errorf("got %d requests, want 4", n)
 			}
 		})
+	}
+}
+
+// Where the source is out of reach, as in a disconnected network, the mirror's
+// certificate is what to mend.
+func TestUntrustedMirror(t *testing.T) {
+	r := startRegistry(t, registry.Options{TLS: true})
+	ref, _ := pullSpec(t, r)
+	conf := fmt.Sprintf("[[registry]]\nlocation = \"localhost:1\"\n[[registry.mirror]]\nlocation = %q\n", r.Host)
+	c := loadConfig(t, map[string]string{registriesConf: conf}, ConfigOptions{})
+	err := ask(t.Context(), openImage(t, strings.Replace(ref, r.Host, "localhost:1", 1), c))
+	if CodeOf(err) != RegistryUntrusted || !strings.Contains(err.Error(), containersCertsD+"/"+r.Host+"/") {
+		t.Errorf("got %q: %v", CodeOf(err), err)
 	}
 }
 
