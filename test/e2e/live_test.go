@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,6 +38,8 @@ type liveBoot struct {
 	Image bool
 	// Container: the program runs in one, with the host's root at /rootfs.
 	Container bool
+	// Act: the program acts; see [liveBoot.runAct].
+	Act *liveAct
 }
 
 // liveMain is the first process of the live root. It mounts what the initrd
@@ -85,6 +86,9 @@ func liveMain(spec string) error {
 	}
 	if err := errors.Join(unix.Chroot(root), unix.Chdir("/")); err != nil {
 		return err
+	}
+	if b.Act != nil {
+		return b.runAct()
 	}
 	if b.Container {
 		return b.runContainer()
@@ -138,22 +142,7 @@ func mountImage(deployment, root string) error {
 // namespace, as a privileged pod with hostPID does.
 func (b liveBoot) runContainer() error {
 	const root = "/run/container"
-	for _, d := range []string{"rootfs", "proc", "tmp"} {
-		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
-			return err
-		}
-	}
-	if err := errors.Join(
-		unix.Mount("/", root+"/rootfs", "", unix.MS_BIND|unix.MS_REC, ""),
-		unix.Mount("proc", root+"/proc", "proc", 0, ""),
-	); err != nil {
-		return err
-	}
-	program, err := os.ReadFile(filepath.Join("/sysroot", b.Program))
-	if err == nil {
-		err = os.WriteFile(root+"/oneboot", program, 0o755)
-	}
-	if err != nil {
+	if err := containerRoot(root, filepath.Join("/sysroot", b.Program)); err != nil {
 		return err
 	}
 	cmd := exec.Command("/oneboot", "analyze", "-o", "json", "--offline", "--root", "/rootfs")
@@ -166,25 +155,10 @@ func (b liveBoot) runContainer() error {
 // analyze boots and runs the program.
 func (b liveBoot) analyze(t *testing.T) verdict.Verdict {
 	t.Helper()
-	bin := must[[]byte](t)(os.ReadFile(must[string](t)(program())))
-	b.Program = "oneboot"
-	if err := os.WriteFile(filepath.Join(b.Physical, b.Program), bin, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), liveVariable+"="+string(must[[]byte](t)(json.Marshal(b))))
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:   syscall.CLONE_NEWPID | syscall.CLONE_NEWNET,
-		Unshareflags: syscall.CLONE_NEWNS,
-	}
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v: %s", err, stderr.String())
-	}
+	stdout := b.start(t)
 	var v verdict.Verdict
-	if err := json.Unmarshal(stdout.Bytes(), &v); err != nil {
-		t.Fatalf("reading verdict: %v\n%s%s", err, stdout.String(), stderr.String())
+	if err := json.Unmarshal([]byte(stdout), &v); err != nil {
+		t.Fatalf("reading verdict: %v\n%s", err, stdout)
 	}
 	return v
 }
