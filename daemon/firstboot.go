@@ -16,6 +16,10 @@ import (
 type FirstbootResult struct {
 	*Result
 	Act record.Act
+	// OneBoot says that this boot, of the running kernel, is expected to be the
+	// node's only one before it joins: the act is done, and nothing is known
+	// that would have the machine-config-daemon reboot.
+	OneBoot bool
 }
 
 // Firstboot decides, acts as far as the mode allows and writes the record below
@@ -154,9 +158,9 @@ func (f *firstbootRun) act() error {
 		f.out.Act = record.Act{State: record.ActNone, Mode: string(mode), Reason: p.refusal, Changed: []string{}}
 	case len(p.changes) == 0:
 		f.out.Act = record.Act{State: record.ActDone, Mode: string(mode), Reason: "everything is so already", Changed: []string{}}
-		f.predicted(mode)
+		f.predicted(mode, root)
 	default:
-		return f.carryOut(mode, mc, p)
+		return f.carryOut(root, mode, mc, p)
 	}
 	f.out.Verdict.Warnings = append(f.out.Verdict.Warnings, p.warnings...)
 	return nil
@@ -185,7 +189,7 @@ func (f *firstbootRun) again(root *hostfs.Root, mode Mode, mc verdict.MachineCon
 	return f.w.makePlan(root, f.out.Result, mode, mc, undone)
 }
 
-func (f *firstbootRun) carryOut(mode Mode, mc verdict.MachineConfig, p plan) error {
+func (f *firstbootRun) carryOut(root *hostfs.Root, mode Mode, mc verdict.MachineConfig, p plan) error {
 	f.out.Verdict.Warnings = append(f.out.Verdict.Warnings, p.warnings...)
 	f.out.Act = record.Act{State: record.ActStarted, Mode: string(mode), Changed: changedPaths(p.changes)}
 	if err := f.write(); err != nil {
@@ -203,13 +207,14 @@ func (f *firstbootRun) carryOut(mode Mode, mc verdict.MachineConfig, p plan) err
 		return nil
 	}
 	f.out.Act.State, f.out.Act.Changed = record.ActDone, changedPaths(j.Changes)
-	f.predicted(mode)
+	f.predicted(mode, root)
 	return nil
 }
 
 // predicted adds what the machine-config-daemon does next: after a complete its
 // units do not run.
-func (f *firstbootRun) predicted(mode Mode) {
+func (f *firstbootRun) predicted(mode Mode, root *hostfs.Root) {
+	f.out.OneBoot = runsHere(root) && (mode == ModeComplete || f.out.after.WouldSkip)
 	if mode == ModeAssert {
 		after := f.out.after
 		f.out.Act.MCO = &after

@@ -12,6 +12,10 @@ import (
 	"github.com/oneboot/oneboot/pkg/record"
 )
 
+// clockWait bounds the wait for a synchronized clock where the node will join in
+// this boot; see [daemon.WaitForClock].
+const clockWait = 15 * time.Second
+
 func newFirstboot() *cobra.Command {
 	var (
 		opts   daemon.Options
@@ -33,7 +37,8 @@ the answer is a proven skip and the mode is another than report:
   auto      assert where the machine-config-daemon will skip after it, else
             complete
 
-Everything is changed or nothing; oneboot revert undoes it.
+Everything is changed or nothing; oneboot revert undoes it. Where the node will
+join in this very boot the command then waits, at most 15 s, for the clock.
 
 Exit status: 0 the answer is in the record, also where acting on it failed and
 the node goes on as always; 1 it could not be written, and nothing was changed;
@@ -59,6 +64,9 @@ the node goes on as always; 1 it could not be written, and nothing was changed;
 			if res != nil {
 				if perr := printFirstboot(cmd, output, res); err == nil {
 					err = perr
+				}
+				if res.OneBoot && !daemon.WaitForClock(cmd.Context(), clockWait) {
+					fmt.Fprintf(cmd.ErrOrStderr(), "oneboot: the clock is not known to be synchronized, after a wait of at most %s\n", clockWait)
 				}
 			}
 			return failed(err)

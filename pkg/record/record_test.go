@@ -26,6 +26,8 @@ func skip() record.Record {
 			MCO:      verdict.MCO{Why: []verdict.MCOReason{{Code: "os-image-url", Versions: "all"}}},
 			Cost:     &verdict.Cost{Layers: 1, Bytes: 2, SameBase: &yes, Kernel: "same"},
 			Warnings: []string{"w"}, Errors: []verdict.Error{{Code: "timeout", Message: "m", Source: "s"}}},
+		Act: &record.Act{State: record.ActUndone, Mode: "assert", Reason: "r", Changed: []string{"/a"}, Forced: true,
+			MCO: &verdict.MCO{WouldSkip: true, Release: "4.16.3", Why: []verdict.MCOReason{}}},
 	}
 }
 
@@ -41,6 +43,23 @@ func TestRoundTrip(t *testing.T) {
 	}
 	if d := cmp.Diff(*got, want); d != "" {
 		t.Error(d)
+	}
+}
+
+// A record from before there were acts is read, and is written as it was.
+func TestRecordWithoutAct(t *testing.T) {
+	r := skip()
+	r.Act = nil
+	b, err := r.Marshal()
+	if err != nil || bytes.Contains(b, []byte(`"act"`)) {
+		t.Fatalf("%s, %v", b, err)
+	}
+	got, err := record.Parse(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Act != nil || !got.Proves("quay.io/os@sha256:aa", "c0") {
+		t.Errorf("got %+v", got)
 	}
 }
 
@@ -81,6 +100,11 @@ func TestProves(t *testing.T) {
 		{"nothing known", func(r *record.Record) { r.Verdict.Booted.Checksum, r.Verdict.Target.OSImageURL = "", "" }, "", "", false},
 		{"hypothetical", func(r *record.Record) { r.Verdict.Hypothetical = true }, url, "c0", false},
 		{"proceed", func(r *record.Record) { r.Verdict.Action = verdict.Proceed }, url, "c0", false},
+		{"its act failed", func(r *record.Record) { r.Act = &record.Act{State: record.ActFailed} }, url, "c0", true},
+		{"its act was undone", func(r *record.Record) { r.Act = &record.Act{State: record.ActUndone} }, url, "c0", true},
+		{"a proceed that was acted upon", func(r *record.Record) {
+			r.Act, r.Verdict.Action = &record.Act{State: record.ActDone}, verdict.Proceed
+		}, url, "c0", false},
 		{"without a proof", func(r *record.Record) { r.Verdict.Proof = "" }, url, "c0", false},
 	}
 	for _, tt := range tests {

@@ -136,6 +136,8 @@ func TestLiveAct(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			// Some wait for the machine's clock.
+			t.Parallel()
 			disk := newLiveDisk(t, l)
 			dep := disk.deploy(nodeOptions{image: l.native}, "")
 			before := must[[]byte](t)(os.ReadFile(dep.OriginFile()))
