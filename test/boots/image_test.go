@@ -14,11 +14,12 @@ import (
 	"testing"
 
 	"github.com/oneboot/oneboot/test/nativeimage"
+	"github.com/oneboot/oneboot/test/registry"
 	"github.com/oneboot/oneboot/test/sysroot"
 )
 
 // recipe changes when what follows makes another disk of the same tree.
-const recipe = "2"
+const recipe = "3"
 
 // kernelArguments are those of the boot entry.
 var kernelArguments = []string{
@@ -54,22 +55,38 @@ OSTREE_VERSION="9.6.20250101-0"
 
 // An osImage is an OS image and what a host has after it was pulled.
 type osImage struct {
+	// Name is the image's in a registry, without the digest.
+	Name string
 	// Digest is that of the manifest.
 	Digest string
-	// Merge is the commit that gets deployed.
-	Merge string
+	// Commit is the one inside, Merge the one that is made of the image and
+	// deployed.
+	Commit, Merge string
 }
 
-// A master is a disk that tests copy. Its booted deployment is made from the
-// image Booted, under an origin that names no registry, as on a disk image.
+// reference is what osImageURL says.
+func (o osImage) reference() string { return o.Name + "@" + o.Digest }
+
+// A disk is one that tests copy: its booted deployment is of the commit.
+type disk struct{ File, Commit string }
+
+// deployment is the folder of the booted deployment.
+func (d disk) deployment() string {
+	return "/ostree/deploy/" + sysroot.Stateroot + "/deploy/" + d.Commit + ".0"
+}
+
+// A master is what all tests share.
 type master struct {
-	// File is the raw disk.
-	File string
+	// Container is deployed from the image Booted, under an origin that names no
+	// registry, as on a disk image. Plain is deployed from the commit inside.
+	Container, Plain disk
 	// Booted and Other are the two images that a rebase in the guest can pull.
 	Booted, Other osImage
+	// Registry holds the files of a registry that has the image Booted.
+	Registry string
 }
 
-// names of the images in a registry that nobody asks.
+// repository is the images' name in a registry that nobody asks.
 const repository = "registry.invalid/openshift/os"
 
 // Releases in usr/lib/boots-release: what tells the two trees apart.
@@ -134,25 +151,36 @@ func makeMaster(t *testing.T, dir, tree string, added map[string][]byte) master 
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := master{File: filepath.Join(dir, "master.img")}
+	m := master{Registry: filepath.Join(dir, "registry")}
 	images := filepath.Join(s.Dir, "ostree/deploy", sysroot.Stateroot, "var/lib/boots/images")
 	if err := os.MkdirAll(filepath.Dir(images), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	ostree(t, "init", "--repo="+images, "--mode=bare")
-	m.Booted = importImage(t, work, s, images, root, bootedRelease)
-	m.Other = importImage(t, work, s, images, root, otherRelease)
-	if _, err := s.Deploy(m.Booted.Merge, sysroot.DeployOptions{
-		KernelArguments: kernelArguments,
-		Origin:          sysroot.ContainerOrigin("ostree-image-signed:oci-archive:/rhcos-9.6.20250101-0-ostree.x86_64.ociarchive"),
-	}); err != nil {
+	m.Booted = importImage(t, work, s, images, root, bootedRelease, m.Registry)
+	m.Other = importImage(t, work, s, images, root, otherRelease, "")
+	ostree(t, "prune", "--repo="+s.Repo(), "--refs-only")
+	// The disks are to hold what a power cut leaves; only their making need not.
+	m.Container = makeDisk(t, s, filepath.Join(dir, "container.img"), m.Booted.Merge,
+		sysroot.ContainerOrigin("ostree-image-signed:oci-archive:/rhcos-9.6.20250101-0-ostree.x86_64.ociarchive"))
+	m.Plain = makeDisk(t, s, filepath.Join(dir, "plain.img"), m.Booted.Commit, "")
+	return m
+}
+
+// makeDisk deploys a commit and writes a disk with that deployment alone.
+func makeDisk(t *testing.T, s *sysroot.Sysroot, file, commit, origin string) disk {
+	t.Helper()
+	d, err := s.Deploy(commit, sysroot.DeployOptions{KernelArguments: kernelArguments, Origin: origin})
+	if err != nil {
 		t.Fatal(err)
 	}
-	// The disk is to hold what a power cut leaves; only its making need not.
 	ostree(t, "config", "--repo="+s.Repo(), "set", "core.fsync", "true")
-	ostree(t, "prune", "--repo="+s.Repo(), "--refs-only")
-	command(t, "mkfs.ext4", "-q", "-L", "root", "-d", s.Dir, m.File, strconv.Itoa(2<<20)) // in KiB
-	return m
+	command(t, "mkfs.ext4", "-q", "-L", "root", "-d", s.Dir, file, strconv.Itoa(2<<20)) // in KiB
+	ostree(t, "config", "--repo="+s.Repo(), "set", "core.fsync", "false")
+	if err := s.Undeploy(d); err != nil {
+		t.Fatal(err)
+	}
+	return disk{file, commit}
 }
 
 func ostree(t *testing.T, args ...string) {
@@ -163,8 +191,9 @@ func ostree(t *testing.T, args ...string) {
 }
 
 // importImage commits the tree, makes an image of the commit and leaves in both
-// the system's repository and the images' what a pull of it leaves.
-func importImage(t *testing.T, work string, s *sysroot.Sysroot, images, root, release string) osImage {
+// the system's repository and the images' what a pull of it leaves. Where files
+// of a registry are named, the image is pushed there.
+func importImage(t *testing.T, work string, s *sysroot.Sysroot, images, root, release, files string) osImage {
 	t.Helper()
 	writeFile(t, filepath.Join(root, "usr/lib/boots-release"), release+"\n")
 	commit, err := s.Commit(root, sysroot.CommitOptions{Version: "9.6.20250101-0", Kernel: kernelOf(t, root)})
@@ -175,22 +204,37 @@ func importImage(t *testing.T, work string, s *sysroot.Sysroot, images, root, re
 	if err != nil {
 		t.Fatal(err)
 	}
-	var merges []string
-	for _, repo := range []string{s.Repo(), images} {
-		merge, err := nativeimage.Import(repo, m, nativeimage.ImportOptions{PullSpec: repository + "@" + m.Digest})
+	o := osImage{Name: repository, Digest: m.Digest, Commit: commit}
+	// The system's own repository has only what is deployed.
+	repos := []string{images}
+	if files != "" {
+		push(t, files, m)
+		repos = append(repos, s.Repo())
+	}
+	for _, repo := range repos {
+		merge, err := nativeimage.Import(repo, m, nativeimage.ImportOptions{PullSpec: o.reference()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		merges = append(merges, merge)
+		if o.Merge != "" && o.Merge != merge {
+			t.Fatalf("two pulls of one image made the commits %s and %s", o.Merge, merge)
+		}
+		o.Merge = merge
 	}
-	if merges[0] != merges[1] {
-		t.Fatalf("two pulls of one image made the commits %s and %s", merges[0], merges[1])
+	return o
+}
+
+// push leaves the image in a registry's files.
+func push(t *testing.T, files string, m *nativeimage.Image) {
+	t.Helper()
+	r, err := registry.Start(registry.Options{Dir: files})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if release == otherRelease {
-		// Only the rebase brings it to the system.
-		ostree(t, "refs", "--repo="+s.Repo(), "--delete", "ostree/container/image/"+nativeimage.EscapeRef("docker://"+repository+"@"+m.Digest))
+	defer r.Close()
+	if _, err := r.Push("openshift/os", m); err != nil {
+		t.Fatal(err)
 	}
-	return osImage{Digest: m.Digest, Merge: merges[0]}
 }
 
 // unitsDir is where units that come with the OS are.
@@ -322,11 +366,3 @@ func remove(t *testing.T, name string) {
 		t.Fatal(err)
 	}
 }
-
-// deployment is the folder of the booted deployment on the disk.
-func (m master) deployment() string {
-	return "/ostree/deploy/" + sysroot.Stateroot + "/deploy/" + m.Booted.Merge + ".0"
-}
-
-// image is what osImageURL says.
-func (o osImage) reference() string { return repository + "@" + o.Digest }

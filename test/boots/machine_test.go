@@ -75,11 +75,11 @@ type bootEntry struct {
 	linux, initrd, options string
 }
 
-// newNode copies the master disk.
-func newNode(t *testing.T, m master) *node {
+// newNode copies a disk.
+func newNode(t *testing.T, d disk) *node {
 	t.Helper()
 	n := &node{t: t, disk: filepath.Join(t.TempDir(), "disk.img")}
-	command(t, "cp", "--sparse=always", m.File, n.disk)
+	command(t, "cp", "--sparse=always", d.File, n.disk)
 	return n
 }
 
