@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/oneboot/oneboot/pkg/hostfs"
 	"github.com/oneboot/oneboot/pkg/record"
 )
 
@@ -88,10 +89,12 @@ func (w *hostWriter) committed(j *journal) (bool, error) {
 }
 
 // recoverAct ends what a run that was cut off has begun. One that was past its
-// commit point is done. Any other is undone, from the copies in the journal; if
-// the verdict is a skip again the run then acts anew, on files as they were.
-// It returns what it did, in words, or empty where there was nothing to do.
-func (w *hostWriter) recoverAct() (string, error) {
+// commit point is done, and one that the node has joined upon stays as it is:
+// undoing it now would have the node pivot. Any other is undone, from the copies
+// in the journal; if the verdict is a skip again the run then acts anew, on files
+// as they were. It returns what it did, in words, or empty where there was
+// nothing to do.
+func (w *hostWriter) recoverAct(root *hostfs.Root) (string, error) {
 	j, err := w.readJournal()
 	if err != nil || j == nil || j.State != actIntended {
 		return "", err
@@ -100,13 +103,18 @@ func (w *hostWriter) recoverAct() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if committed {
+	late := tooLate(root, j)
+	if committed || late != "" {
 		for _, c := range j.Changes {
 			if err := w.cleanTemp(c); err != nil {
 				return "", err
 			}
 		}
-		return "an act that was cut off after its last change counts as done", w.end(j, actDone)
+		what := "an act that was cut off after its last change counts as done"
+		if !committed {
+			what = "an act that was cut off stays as it is: " + late
+		}
+		return what, w.end(j, actDone)
 	}
 	foreign, err := w.undo(j)
 	if err != nil {

@@ -33,11 +33,11 @@ type FirstbootResult struct {
 func Firstboot(ctx context.Context, opts Options, mode Mode, version string) (*FirstbootResult, error) {
 	// Before anything is written into what may be no host.
 	root, err := hostfs.Open(opts.Root)
-	if err == nil {
-		err = checkBooted(root, opts.Root)
-		_ = root.Close()
-	}
 	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	if err := checkBooted(root, opts.Root); err != nil {
 		return nil, err
 	}
 	return onOwnThread(func() (*FirstbootResult, error) {
@@ -53,17 +53,17 @@ func Firstboot(ctx context.Context, opts Options, mode Mode, version string) (*F
 		if lockErr == nil {
 			defer lock.Close()
 		}
-		return w.firstboot(ctx, opts, mode, version, lockErr)
+		return w.firstboot(ctx, root, opts, mode, version, lockErr)
 	})
 }
 
-func (w *hostWriter) firstboot(ctx context.Context, opts Options, mode Mode, version string, lockErr error) (*FirstbootResult, error) {
+func (w *hostWriter) firstboot(ctx context.Context, root *hostfs.Root, opts Options, mode Mode, version string, lockErr error) (*FirstbootResult, error) {
 	var (
 		recovered  string
 		recoverErr error
 	)
 	if lockErr == nil {
-		recovered, recoverErr = w.recoverAct()
+		recovered, recoverErr = w.recoverAct(root)
 	}
 	opts.predictAct = mode != ModeReport
 	res, err := Analyze(ctx, opts)
@@ -77,7 +77,7 @@ func (w *hostWriter) firstboot(ctx context.Context, opts Options, mode Mode, ver
 	if lockErr != nil {
 		return out, fmt.Errorf("writing record: %w", lockErr)
 	}
-	f := &firstbootRun{w: w, out: out, mode: mode, record: record.Record{
+	f := &firstbootRun{w: w, root: root, out: out, mode: mode, record: record.Record{
 		Version: version, Mode: string(mode), BootID: bootID(opts.Root), Seconds: res.Seconds,
 		Registry: record.Registry{Requests: res.Transfer.Requests, Bytes: res.Transfer.Bytes},
 	}}
@@ -102,6 +102,7 @@ func (w *hostWriter) firstboot(ctx context.Context, opts Options, mode Mode, ver
 // A firstbootRun is what follows upon a verdict.
 type firstbootRun struct {
 	w      *hostWriter
+	root   *hostfs.Root
 	out    *FirstbootResult
 	mode   Mode
 	record record.Record
@@ -131,13 +132,8 @@ func (f *firstbootRun) failed(code string, mode Mode, err error) {
 // act does what the mode allows. The error is for a record that could not be
 // written: without one nothing is done.
 func (f *firstbootRun) act() error {
-	root, err := hostfs.Open(f.w.dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
 	res := f.out.Result
-	if why := whyNoAct(res, root); why != "" {
+	if why := whyNoAct(res, f.root); why != "" {
 		f.out.Act.Reason = why
 		return nil
 	}
@@ -147,9 +143,9 @@ func (f *firstbootRun) act() error {
 		f.out.Act.Reason = why
 		return nil
 	}
-	p, err := f.w.makePlan(root, res, mode, mc, nil)
+	p, err := f.w.makePlan(f.root, res, mode, mc, nil)
 	if err == nil && p.refusal == "" && len(p.changes) > 0 {
-		p, err = f.again(root, mode, mc, p)
+		p, err = f.again(mode, mc, p)
 	}
 	switch {
 	case err != nil:
@@ -158,9 +154,9 @@ func (f *firstbootRun) act() error {
 		f.out.Act = record.Act{State: record.ActNone, Mode: string(mode), Reason: p.refusal, Changed: []string{}}
 	case len(p.changes) == 0:
 		f.out.Act = record.Act{State: record.ActDone, Mode: string(mode), Reason: "everything is so already", Changed: []string{}}
-		f.predicted(mode, root)
+		f.predicted(mode)
 	default:
-		return f.carryOut(root, mode, mc, p)
+		return f.carryOut(mode, mc, p)
 	}
 	f.out.Verdict.Warnings = append(f.out.Verdict.Warnings, p.warnings...)
 	return nil
@@ -181,15 +177,15 @@ func (f *firstbootRun) noteEarlier() {
 
 // again undoes an earlier act that is done, so that a revert brings back what
 // was there before it, and plans anew on the files as they were.
-func (f *firstbootRun) again(root *hostfs.Root, mode Mode, mc verdict.MachineConfig, p plan) (plan, error) {
+func (f *firstbootRun) again(mode Mode, mc verdict.MachineConfig, p plan) (plan, error) {
 	undone, err := f.w.undoDone()
 	if err != nil || len(undone) == 0 {
 		return p, err
 	}
-	return f.w.makePlan(root, f.out.Result, mode, mc, undone)
+	return f.w.makePlan(f.root, f.out.Result, mode, mc, undone)
 }
 
-func (f *firstbootRun) carryOut(root *hostfs.Root, mode Mode, mc verdict.MachineConfig, p plan) error {
+func (f *firstbootRun) carryOut(mode Mode, mc verdict.MachineConfig, p plan) error {
 	f.out.Verdict.Warnings = append(f.out.Verdict.Warnings, p.warnings...)
 	f.out.Act = record.Act{State: record.ActStarted, Mode: string(mode), Changed: changedPaths(p.changes)}
 	if err := f.write(); err != nil {
@@ -207,14 +203,14 @@ func (f *firstbootRun) carryOut(root *hostfs.Root, mode Mode, mc verdict.Machine
 		return nil
 	}
 	f.out.Act.State, f.out.Act.Changed = record.ActDone, changedPaths(j.Changes)
-	f.predicted(mode, root)
+	f.predicted(mode)
 	return nil
 }
 
 // predicted adds what the machine-config-daemon does next: after a complete its
 // units do not run.
-func (f *firstbootRun) predicted(mode Mode, root *hostfs.Root) {
-	f.out.OneBoot = runsHere(root) && (mode == ModeComplete || f.out.after.WouldSkip)
+func (f *firstbootRun) predicted(mode Mode) {
+	f.out.OneBoot = runsHere(f.root) && (mode == ModeComplete || f.out.after.WouldSkip)
 	if mode == ModeAssert {
 		after := f.out.after
 		f.out.Act.MCO = &after

@@ -2,6 +2,7 @@ package act
 
 import (
 	"encoding/json"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -321,4 +322,42 @@ func TestUnconfirmed(t *testing.T) {
 	if rec := n.firstboot("assert"); rec.Act.State != record.ActDone {
 		t.Errorf("act %+v", rec.Act)
 	}
+}
+
+// Links, absolute ones and those upwards, lead nowhere out of the root.
+func TestContained(t *testing.T) {
+	n := newNode(t)
+	outside := filepath.Join(filepath.Dir(n.Dir), "outside")
+	for _, link := range []struct{ name, to string }{
+		{"etc/yum.repos.d", outside + "/yum.repos.d"},
+		{"etc/kubernetes", strings.Repeat("../", 16) + strings.TrimPrefix(outside, "/") + "/kubernetes"},
+		{"etc/machine-config-daemon", outside + "/machine-config-daemon"},
+	} {
+		base := filepath.Base(link.name)
+		inside := n.Path(outside + "/" + base)
+		check(t, os.MkdirAll(filepath.Dir(inside), 0o755))
+		check(t, os.Rename(n.Path(link.name), inside))
+		check(t, os.CopyFS(filepath.Join(outside, base), os.DirFS(inside)))
+		check(t, os.Symlink(link.to, n.Path(link.name)))
+	}
+	look := func(dir string) map[string]file {
+		out := map[string]file{}
+		check(t, filepath.WalkDir(dir, func(p string, _ fs.DirEntry, err error) error {
+			out[strings.TrimPrefix(p, dir)] = n.look(p)
+			return err
+		}))
+		return out
+	}
+	before, insideBefore := look(outside), look(n.Path(outside))
+	rec := n.firstboot("complete")
+	if rec.Act.State != record.ActDone || len(rec.Act.Changed) != 6 {
+		t.Errorf("act %+v", rec.Act)
+	}
+	n.sameAs("outside", look(outside), before)
+	if cmp.Equal(look(n.Path(outside)), insideBefore) {
+		t.Error("nothing was changed inside")
+	}
+	n.revert()
+	n.sameAs("inside", look(n.Path(outside)), insideBefore)
+	n.sameAs("outside", look(outside), before)
 }

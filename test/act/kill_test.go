@@ -3,6 +3,7 @@ package act
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/oneboot/oneboot/pkg/record"
@@ -149,4 +150,39 @@ func TestRevertKilled(t *testing.T) {
 		}
 		return out.status != 0
 	})
+}
+
+// Where the node has joined upon an act that was cut off, it stays: undone, it
+// would have the machine-config-daemon pivot.
+func TestKilledAndJoined(t *testing.T) {
+	n := newNode(t)
+	// The annotations, after the origin.
+	if out := n.run(killAt("renameat", 4), "firstboot", "--mode", "assert"); out.status == 0 {
+		t.Fatal("the run was not killed")
+	}
+	check(t, n.WriteFile("etc/machine-config-daemon/currentconfig", "{}"))
+	check(t, os.Remove(n.Path(encapsulated)))
+	before := n.snapshot()
+	// What the killed run was about to rename is all that goes.
+	const left = "etc/machine-config-daemon/.node-annotations.json.oneboot-tmp"
+	if _, ok := before[left]; !ok {
+		t.Fatal("the run was killed elsewhere")
+	}
+	delete(before, left)
+	if f := before[n.origin]; !strings.Contains(f.Content, n.image) {
+		t.Fatalf("the origin is %q", f.Content)
+	}
+	rec := n.firstboot("report")
+	n.same("report", before)
+	if rec.Act.State != record.ActNone || !strings.Contains(rec.Act.Reason, "what an earlier run did stays") {
+		t.Errorf("act %+v", rec.Act)
+	}
+	if out := n.run(nil, "revert"); out.status != 1 {
+		t.Errorf("%+v", out)
+	}
+	n.same("revert", before)
+	n.revert("--force")
+	if f := n.snapshot()[n.origin]; strings.Contains(f.Content, n.image) {
+		t.Errorf("the origin is %q", f.Content)
+	}
 }
