@@ -148,8 +148,8 @@ WantedBy=firstboot-osupdate.target
 // The built program, started by either form of the unit on a real sysroot.
 func TestProgram(t *testing.T) {
 	binary := program(t)
-	t.Run("shut in", func(t *testing.T) { shutIn(t, binary) })
-	t.Run("engine", func(t *testing.T) { engine(t, binary) })
+	t.Run("shut in", func(t *testing.T) { t.Parallel(); shutIn(t, binary) })
+	t.Run("engine", func(t *testing.T) { t.Parallel(); engine(t, binary) })
 }
 
 // The shipped unit shuts the program in, and it can do all that it must: it
@@ -159,22 +159,29 @@ func shutIn(t *testing.T, binary string) {
 	for _, mode := range []string{"report", "assert", "complete"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			var verdicts, acts [2]string
-			for i, unit := range []string{bareUnit, shippedUnit(t)} {
-				n := newNode(t, unit)
-				n.give(binary)
-				n.write("etc/oneboot/firstboot.env", "ONEBOOT_MODE="+mode+"\n")
-				b := n.boot()
-				b.before(t, kubelet)
-				r := n.record()
-				verdicts[i], acts[i] = compact(t, r["verdict"]), compact(t, r["act"])
-				n.check(mode, b)
+			verdict, act := onNode(t, shippedUnit(t), binary, mode)
+			if mode == "complete" {
+				// A completed first boot waits for the clock: once is enough.
+				return
 			}
-			if verdicts[0] != verdicts[1] || acts[0] != acts[1] {
-				t.Errorf("bare:\n%s\n%s\nshut in:\n%s\n%s", verdicts[0], acts[0], verdicts[1], acts[1])
+			if v, a := onNode(t, bareUnit, binary, mode); v != verdict || a != act {
+				t.Errorf("bare:\n%s\n%s\nshut in:\n%s\n%s", v, a, verdict, act)
 			}
 		})
 	}
+}
+
+// onNode boots a node with the unit and returns verdict and act of the record.
+func onNode(t *testing.T, unit, binary, mode string) (verdict, act string) {
+	t.Helper()
+	n := newNode(t, unit)
+	n.give(binary)
+	n.write("etc/oneboot/firstboot.env", "ONEBOOT_MODE="+mode+"\n")
+	b := n.boot()
+	b.before(t, kubelet)
+	n.check(mode, b)
+	r := n.record()
+	return compact(t, r["verdict"]), compact(t, r["act"])
 }
 
 // check looks at what the run has said and what the mode has changed, and that
