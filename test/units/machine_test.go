@@ -232,7 +232,15 @@ func removeCgroup(name string) {
 	}
 	for line := range strings.Lines(string(mounts)) {
 		if f := strings.Fields(line); len(f) > 2 && f[2] == "cgroup2" {
-			_ = exec.Command("find", filepath.Join(f[1], name), "-depth", "-type", "d", "-exec", "rmdir", "{}", ";").Run()
+			dir := filepath.Join(f[1], name)
+			// The last of its processes may still be on their way out.
+			for range 40 {
+				if _, err := os.Stat(dir); err != nil {
+					return
+				}
+				_ = exec.Command("find", dir, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";").Run()
+				time.Sleep(50 * time.Millisecond)
+			}
 			return
 		}
 	}
