@@ -290,3 +290,27 @@ func TestSameConfigWithALayerMore(t *testing.T) {
 		}
 	})
 }
+
+// Everything is looked at for a person who asks for it, also what a proof needs
+// no more.
+func TestFullAsksForTheImage(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		w := drawWorld(r, verdict.ProofManifestDigest)
+		w.b.Identity.ManifestDigest = verdict.Known(pinnedOf(w))
+		w.t.Identity = verdict.Identity{}
+		if v := verdict.Decide(w.b, w.t, verdict.Policy{}); v.Action != verdict.Skip || slices.Contains(v.Needs, verdict.NeedManifest) {
+			r.Fatalf("%v, needs %v", v.Action, v.Needs)
+		}
+		v := verdict.Decide(w.b, w.t, verdict.Policy{Full: true})
+		for _, n := range []verdict.Need{verdict.NeedInstance, verdict.NeedManifest, verdict.NeedConfig} {
+			if !slices.Contains(v.Needs, n) {
+				r.Fatalf("needs %v, want %s", v.Needs, n)
+			}
+		}
+	})
+}
+
+func pinnedOf(w world) verdict.Digest {
+	mc, _ := w.t.MachineConfig.Get()
+	return mc.Digest
+}

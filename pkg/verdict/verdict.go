@@ -322,12 +322,37 @@ func Decide(b Booted, t Target, p Policy) Verdict {
 	if open || p.Full {
 		v.Needs = needs
 	}
+	if p.Full {
+		v.Needs = append(v.Needs, imageNeeds(t)...)
+	}
 	v.Action, v.Conclusive, v.Reason = conclude(v.Checks)
 	if v.Action == Proceed {
 		v.Warnings = append(v.Warnings, forecastWarnings(b, t)...)
 	}
 	v.Needs = append(v.Needs, predictionNeeds(b, t, v, p)...)
 	return v
+}
+
+// imageNeeds is what a person who wants to see everything has not seen of the
+// target yet. The ostree commit is left out: it costs a part of a layer.
+func imageNeeds(t Target) []Need {
+	if !t.MachineConfig.IsKnown() {
+		return nil
+	}
+	var needs []Need
+	for _, f := range []struct {
+		gathered bool
+		need     Need
+	}{
+		{t.Identity.ManifestDigest.Gathered(), NeedInstance},
+		{t.Identity.ConfigDigest.Gathered(), NeedManifest},
+		{t.Identity.DiffIDs.Gathered(), NeedConfig},
+	} {
+		if !f.gathered {
+			needs = append(needs, f.need)
+		}
+	}
+	return needs
 }
 
 // conclude applies the law: skip needs every check to say same.
