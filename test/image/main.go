@@ -28,7 +28,7 @@ func run(args []string) error {
 		return err
 	}
 	if *out == "" || flags.NArg() == 0 {
-		return errors.New("usage: image -o ARCHIVE ARCHITECTURE=BINARY...")
+		return errors.New("usage: image -o ARCHIVE ARCHITECTURE=BINARY [ARCHITECTURE=BINARY]")
 	}
 	a := newArchive()
 	for _, arg := range flags.Args() {

@@ -1,9 +1,7 @@
 package units
 
 import (
-	"net/url"
 	"os"
-	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -80,18 +78,4 @@ func podmanUnit(t *testing.T) string {
 		t.Fatalf("%d units", len(mc.Spec.Config.Systemd.Units))
 	}
 	return mc.Spec.Config.Systemd.Units[0].Contents
-}
-
-// dataURL is the text of an uncompressed one.
-func dataURL(t *testing.T, source string) string {
-	t.Helper()
-	data, ok := strings.CutPrefix(source, "data:,")
-	if !ok {
-		t.Fatalf("not a data URL: %s", source)
-	}
-	text, err := url.PathUnescape(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
 }
