@@ -19,7 +19,7 @@ import (
 )
 
 // recipe changes when what follows makes another disk of the same tree.
-const recipe = "3"
+const recipe = "4"
 
 // kernelArguments are those of the boot entry.
 var kernelArguments = []string{
@@ -322,7 +322,7 @@ func shapeTree(t *testing.T, tree, root string, added map[string][]byte) {
 	move(t, filepath.Join(root, "boot/vmlinuz-"+filepath.Base(kernel)), filepath.Join(kernel, "vmlinuz"))
 	move(t, filepath.Join(root, "etc"), filepath.Join(root, "usr/etc"))
 	for _, name := range []string{"boot", "var", "proc", "sys", "dev", "run", "tmp", "home", "root", "opt", "srv", "mnt", "media",
-		"usr/local", "usr/share/doc", "usr/share/man", "usr/share/locale", "usr/lib/apt"} {
+		"initrd.img", "initrd.img.old", "vmlinuz", "vmlinuz.old", "usr/local", "usr/share/doc", "usr/share/man", "usr/share/locale", "usr/lib/apt"} {
 		remove(t, filepath.Join(root, name))
 	}
 	for _, name := range []string{"boot", "var", "proc", "sys", "dev", "run", "tmp", "sysroot"} {
@@ -358,8 +358,7 @@ func move(t *testing.T, from, to string) {
 	}
 }
 
-// remove removes a folder of a tree. Nothing is mounted in it: the tree is a
-// copy.
+// remove removes a part of a tree. Nothing is mounted in it: the tree is a copy.
 func remove(t *testing.T, name string) {
 	t.Helper()
 	if err := os.RemoveAll(name); err != nil {
