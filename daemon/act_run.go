@@ -129,11 +129,7 @@ func (w *hostWriter) recoverAct(root *hostfs.Root) (string, error) {
 
 // undoDone undoes an act that was done, before another one takes its place in
 // the journal, and returns the paths.
-func (w *hostWriter) undoDone() ([]string, error) {
-	j, err := w.readJournal()
-	if err != nil || j == nil || j.State != actDone {
-		return nil, err
-	}
+func (w *hostWriter) undoDone(j *journal) ([]string, error) {
 	j.State = actIntended
 	if err := w.writeJournal(j); err != nil {
 		return nil, err

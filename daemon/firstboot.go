@@ -145,7 +145,9 @@ func (f *firstbootRun) act() error {
 	}
 	p, err := f.w.makePlan(f.root, res, mode, mc, nil)
 	if err == nil && p.refusal == "" && len(p.changes) > 0 {
-		p, err = f.again(mode, mc, p)
+		if err = changedSince(f.root, f.w.dir, res); err == nil {
+			p, err = f.again(mode, mc, p)
+		}
 	}
 	switch {
 	case err != nil:
@@ -176,9 +178,18 @@ func (f *firstbootRun) noteEarlier() {
 }
 
 // again undoes an earlier act that is done, so that a revert brings back what
-// was there before it, and plans anew on the files as they were.
+// was there before it, and plans anew on the files as they were. The record of
+// the earlier act, which says done, goes first.
 func (f *firstbootRun) again(mode Mode, mc verdict.MachineConfig, p plan) (plan, error) {
-	undone, err := f.w.undoDone()
+	j, err := f.w.readJournal()
+	if err != nil || j == nil || j.State != actDone {
+		return p, err
+	}
+	f.out.Act = record.Act{State: record.ActStarted, Mode: string(mode), Changed: changedPaths(p.changes)}
+	if err := f.write(); err != nil {
+		return p, err
+	}
+	undone, err := f.w.undoDone(j)
 	if err != nil || len(undone) == 0 {
 		return p, err
 	}
