@@ -171,9 +171,7 @@ func (w *hostWriter) planOrigin(p *plan, root *hostfs.Root, res *Result, mc verd
 	if p.refusal, err = laterRefusal(root, res); err != nil || p.refusal != "" {
 		return err
 	}
-	// Up from <sysroot>/ostree/deploy/<stateroot>/deploy/<deployment>.
-	deploy := path.Dir(path.Dir(path.Dir(name)))
-	p.changes = append(p.changes, change{Kind: changeContent, Path: name, Old: old, New: text, Touch: deploy})
+	p.changes = append(p.changes, change{Kind: changeContent, Path: name, Old: old, New: text, Touch: deployDir(name)})
 	return nil
 }
 
@@ -276,7 +274,7 @@ func (w *hostWriter) planRepos(p *plan, root *hostfs.Root) error {
 		return err
 	}
 	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), ".repo") || strings.HasPrefix(e.Name(), ".") {
+		if !isRepo(e.Name()) {
 			continue
 		}
 		name := path.Join(reposDir, e.Name())
@@ -289,6 +287,10 @@ func (w *hostWriter) planRepos(p *plan, root *hostfs.Root) error {
 		}
 	}
 	return nil
+}
+
+func isRepo(base string) bool {
+	return strings.HasSuffix(base, ".repo") && !strings.HasPrefix(base, ".")
 }
 
 func disableRepos(text []byte) []byte {

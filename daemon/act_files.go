@@ -29,8 +29,11 @@ type hostWriter struct {
 	// dir is the root as the caller names it.
 	dir  string
 	root *os.File
-	// private: the thread is in a mount namespace of its own.
-	private bool
+	// private is the same root in a mount namespace that only this thread is in,
+	// where /sysroot is writable; nil before that was needed. Nothing but
+	// ostree's own files is reached through it, whatever a link in /etc or /var
+	// leads to.
+	private *os.File
 }
 
 func openWriter(dir string) (*hostWriter, error) {
@@ -49,7 +52,12 @@ func openRoot(dir string) (*os.File, error) {
 	return root, nil
 }
 
-func (w *hostWriter) close() { _ = w.root.Close() }
+func (w *hostWriter) close() {
+	_ = w.root.Close()
+	if w.private != nil {
+		_ = w.private.Close()
+	}
+}
 
 // folder opens the folder that a file is in, and returns the file's name there.
 func (w *hostWriter) folder(name string) (dir *os.File, base string, err error) {
@@ -58,7 +66,11 @@ func (w *hostWriter) folder(name string) (dir *os.File, base string, err error) 
 }
 
 func (w *hostWriter) openFolder(name string) (*os.File, error) {
-	handle, err := pathrs.OpenatInRoot(w.root, name)
+	root := w.root
+	if w.private != nil && onPhysicalRoot(name) {
+		root = w.private
+	}
+	handle, err := pathrs.OpenatInRoot(root, name)
 	if err != nil {
 		return nil, fileError(name, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/oneboot/oneboot/pkg/machineconfig"
 	"github.com/oneboot/oneboot/pkg/verdict"
 )
 
@@ -108,22 +109,49 @@ func parseJournal(raw []byte) (*journal, error) {
 	return &j, nil
 }
 
+// check holds that it is a change such as an act makes. Undoing a change writes
+// what the journal says: whoever can write in /var, and not in the OS, must not be
+// able to have it write anywhere else.
 func (c change) check() error {
-	clean := func(name string) bool { return path.IsAbs(name) && path.Clean(name) == name && name != "/" }
-	switch {
-	case !clean(c.Path):
-		return fmt.Errorf("path %q is not an absolute path", c.Path)
-	case c.Touch != "" && !clean(c.Touch):
-		return fmt.Errorf("touch %q is not an absolute path", c.Touch)
-	case c.Kind == changeContent || c.Kind == changeMode:
-		return nil
-	case c.Kind == changeName && clean(c.To) && path.Dir(c.To) == path.Dir(c.Path):
-		return nil
-	case c.Kind == changeName:
-		return fmt.Errorf("to %q is no other name of %s", c.To, c.Path)
+	name := c.Path
+	if !path.IsAbs(name) || path.Clean(name) != name {
+		return fmt.Errorf("path %q is not a clean absolute path", name)
 	}
-	return fmt.Errorf("kind %q is not known", c.Kind)
+	touch, to, ok := "", "", false
+	switch c.Kind {
+	case changeContent:
+		repo := path.Dir(name) == reposDir && isRepo(path.Base(name))
+		origin := isOrigin(name)
+		if origin {
+			touch = deployDir(name)
+		}
+		ok = repo || origin || name == machineconfig.NodeAnnotationsPath
+	case changeMode:
+		ok = name == machineconfig.BootstrapKubeconfigPath
+	case changeName:
+		ok, to = name == machineconfig.EncapsulatedPath, machineconfig.EncapsulatedBakPath
+	default:
+		return fmt.Errorf("kind %q is not known", c.Kind)
+	}
+	if !ok || c.To != to || c.Touch != touch {
+		return fmt.Errorf("%s: no act changes its %s, to %q and touch %q", name, c.Kind, c.To, c.Touch)
+	}
+	return nil
 }
+
+// isOrigin reports whether a clean path is that of a deployment's origin.
+func isOrigin(name string) bool {
+	for _, sysroot := range []string{"/ostree", physicalRoot + "/ostree"} {
+		if ok, err := path.Match(sysroot+"/deploy/*/deploy/*.origin", name); ok && err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// deployDir is <sysroot>/ostree/deploy of the origin at
+// <sysroot>/ostree/deploy/<stateroot>/deploy/<deployment>.origin.
+func deployDir(origin string) string { return path.Dir(path.Dir(path.Dir(origin))) }
 
 // readJournal returns nil where there is none.
 func (w *hostWriter) readJournal() (*journal, error) {
@@ -269,7 +297,8 @@ func (w *hostWriter) touched(c change, err error) error {
 // undo brings every file of the journal back to what it was, the last change
 // first, and returns the paths of those that something else has changed since:
 // they are left alone. It goes on after an error, so that as much as possible is
-// as before.
+// as before, but not after one at the commit point: while the first boot is over,
+// the origin has to name the target.
 func (w *hostWriter) undo(j *journal) (foreign []string, err error) {
 	var errs []error
 	for _, c := range slices.Backward(j.Changes) {
@@ -282,6 +311,9 @@ func (w *hostWriter) undo(j *journal) (foreign []string, err error) {
 		}
 		if err != nil {
 			errs = append(errs, err)
+			if c.Kind == changeName {
+				break
+			}
 		} else if state == stateForeign {
 			foreign = append(foreign, c.Path)
 		}

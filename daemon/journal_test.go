@@ -8,13 +8,17 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/oneboot/oneboot/pkg/machineconfig"
 )
 
 func testJournal() journal {
 	return journal{APIVersion: journalVersion, Kind: journalKind, State: actIntended, Mode: ModeComplete, Changes: []change{
-		{Kind: changeContent, Path: "/a/b", Old: fileState{Content: []byte("x\x00"), Mode: 0o4755, UID: 1, GID: 2, ModTime: -1,
-			XAttrs: map[string][]byte{"security.selinux": []byte("a\x00")}}, New: []byte("y"), Touch: "/a"},
-		{Kind: changeMode, Path: "/c", NewMode: 0o600}, {Kind: changeName, Path: "/d", To: "/d.bak"},
+		{Kind: changeContent, Path: "/ostree/deploy/o/deploy/c.0.origin", Old: fileState{Content: []byte("x\x00"), Mode: 0o4755, UID: 1, GID: 2, ModTime: -1,
+			XAttrs: map[string][]byte{"security.selinux": []byte("a\x00")}}, New: []byte("y"), Touch: "/ostree/deploy"},
+		{Kind: changeContent, Path: reposDir + "/a.repo"}, {Kind: changeContent, Path: machineconfig.NodeAnnotationsPath},
+		{Kind: changeMode, Path: machineconfig.BootstrapKubeconfigPath, NewMode: 0o600},
+		{Kind: changeName, Path: machineconfig.EncapsulatedPath, To: machineconfig.EncapsulatedBakPath},
 	}}
 }
 
@@ -46,7 +50,13 @@ func TestJournalRefuses(t *testing.T) {
 		{"a kind of change", head + `"state":"done","changes":[{"kind":"owner","path":"/a"}]}`, `changes[0]: kind "owner"`},
 		{"a relative path", head + `"state":"done","changes":[{"kind":"mode","path":"../a"}]}`, "absolute path"},
 		{"a path upwards", head + `"state":"done","changes":[{"kind":"mode","path":"/a/../b"}]}`, "absolute path"},
-		{"a move", head + `"state":"done","changes":[{"kind":"name","path":"/a/b","to":"/c/b"}]}`, "no other name"},
+		{"another file", head + `"state":"done","changes":[{"kind":"content","path":"/etc/shadow"}]}`, "no act changes its content"},
+		{"a file below a deployment", head + `"state":"done","changes":[{"kind":"content","path":"/ostree/deploy/o/deploy/c.0/etc/a.origin"}]}`, "no act changes its content"},
+		{"a hidden repository", head + `"state":"done","changes":[{"kind":"content","path":"/etc/yum.repos.d/.a.repo"}]}`, "no act changes its content"},
+		{"the mode of another file", head + `"state":"done","changes":[{"kind":"mode","path":"/etc/shadow"}]}`, "no act changes its mode"},
+		{"another folder's time", head + `"state":"done","changes":[{"kind":"content","path":"/ostree/deploy/o/deploy/c.0.origin","touch":"/etc"}]}`, "touch"},
+		{"a name for a change of content", head + `"state":"done","changes":[{"kind":"content","path":"/etc/yum.repos.d/a.repo","to":"/etc/yum.repos.d/b.repo"}]}`, "b.repo"},
+		{"a move", head + `"state":"done","changes":[{"kind":"name","path":"/etc/ignition-machine-config-encapsulated.json","to":"/etc/a"}]}`, "no act changes its name"},
 		{"too many", head + `"state":"done","changes":[` + strings.Repeat(`{"kind":"mode","path":"/a"},`, maxChanges) + `{"kind":"mode","path":"/a"}]}`, "over the limit"},
 	}
 	for _, tt := range tests {

@@ -42,10 +42,10 @@ func (w *hostWriter) makeWritable(name string) error {
 	if err != nil || !readOnly {
 		return err
 	}
-	if !strings.HasPrefix(name, "/ostree/") && !strings.HasPrefix(name, physicalRoot+"/") {
+	if !onPhysicalRoot(name) {
 		return fileError(name, unix.EROFS)
 	}
-	if !w.private {
+	if w.private == nil {
 		if err := w.unsharePhysicalRoot(); err != nil {
 			return fmt.Errorf("%s: %w: remounting %s in a private mount namespace: %w", name, unix.EROFS, physicalRoot, err)
 		}
@@ -55,6 +55,10 @@ func (w *hostWriter) makeWritable(name string) error {
 		err = fileError(name, unix.EROFS)
 	}
 	return err
+}
+
+func onPhysicalRoot(name string) bool {
+	return strings.HasPrefix(name+"/", "/ostree/") || strings.HasPrefix(name+"/", physicalRoot+"/")
 }
 
 func (w *hostWriter) readOnly(dir string) (bool, error) {
@@ -75,14 +79,12 @@ func (w *hostWriter) unsharePhysicalRoot() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return err
 	}
-	w.private = true
 	// What was opened before is on the mounts of the other namespace.
 	root, err := openRoot(w.dir)
 	if err != nil {
 		return err
 	}
-	_ = w.root.Close()
-	w.root = root
+	w.private = root
 	sysroot, err := w.openFolder(physicalRoot)
 	if err != nil {
 		return err

@@ -109,12 +109,11 @@ func tooLate(root *hostfs.Root, j *journal) string {
 	if why := joined(root); why != "" {
 		return why
 	}
-	for _, c := range j.Changes {
-		if c.Kind == changeName {
-			return "" // the first boot was finished by the act, and comes back with it
-		}
-	}
 	found, err := root.Exists(machineconfig.EncapsulatedPath)
+	if err == nil && !found && j.Mode == ModeComplete {
+		// Where the act has finished the first boot, that comes back with it.
+		found, err = root.Exists(machineconfig.EncapsulatedBakPath)
+	}
 	switch {
 	case err != nil:
 		return "whether the first boot is over is not known: looking for " + err.Error()
@@ -153,7 +152,7 @@ func (w *hostWriter) noteRevert(r Reverted, forced bool) error {
 	}
 	rec, err := record.Parse(st.Content)
 	if err != nil {
-		return fmt.Errorf("%s: %w", record.Path, err)
+		return nil // it says nothing, and nothing that is wrong by now
 	}
 	if rec.Act == nil {
 		rec.Act = &record.Act{}

@@ -273,7 +273,7 @@ func TestRevertRefuses(t *testing.T) {
 		}, "something else has changed since: /etc/yum.repos.d/a.repo", false, []string{"/" + firstRepo}},
 		{"a file is gone", "complete", func(n *node) {
 			check(n.t, os.Remove(n.Path(encapsulated+".bak")))
-		}, "something else has changed since: /" + encapsulated, false, []string{"/" + encapsulated}},
+		}, "the machine-config-daemon has finished the first boot: /" + encapsulated + " is gone", true, []string{"/" + encapsulated}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

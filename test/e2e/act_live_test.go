@@ -132,6 +132,14 @@ func TestLiveAct(t *testing.T) {
 		{"an image of the deployment", liveAct{Mode: "assert"}, func(b *liveBoot) {
 			b.Image, b.Booted = true, backing(t, b.Deployment, 0)
 		}, record.ActDone, ""},
+		// What the act may write to there is ostree's own, whatever a link leads to.
+		{"a link to /sysroot", liveAct{Mode: "complete"}, func(b *liveBoot) {
+			if err := errors.Join(os.MkdirAll(filepath.Join(b.Physical, "repos"), 0o755),
+				os.WriteFile(filepath.Join(b.Physical, "repos/a.repo"), []byte("enabled=1\n"), 0o644),
+				os.Symlink("/sysroot/repos", filepath.Join(b.Deployment, "etc/yum.repos.d"))); err != nil {
+				t.Fatal(err)
+			}
+		}, record.ActFailed, "act-read-only"},
 		{"not allowed to mount", liveAct{Mode: "assert", Powerless: true}, nil, record.ActFailed, "act-read-only"},
 	}
 	for _, tt := range tests {
@@ -159,7 +167,7 @@ func TestLiveAct(t *testing.T) {
 				t.Errorf("origin %q, want %q", got, want)
 			}
 			_, err := os.Lstat(filepath.Join(dep.Dir, sysroot.MachineConfigPath))
-			if over := err != nil; over != (tt.act.Mode == "complete") {
+			if over := err != nil; over != (tt.act.Mode == "complete" && tt.state == record.ActDone) {
 				t.Errorf("the encapsulated MachineConfig: %v", err)
 			}
 		})
