@@ -133,10 +133,11 @@ func Parse(b []byte) (*Record, error) {
 // this checksum holds the content of osImageURL: a skip that is not
 // hypothetical, for exactly this pull spec, pinned by digest, decided on
 // exactly this deployment. The booted checksum is the caller's own reading of
-// the host now, which is what makes an old record safe to ask.
+// the host now, which is what makes an old record safe to ask. Once somebody has
+// undone the act it proves nothing: he wants the pivot.
 func (r *Record) Proves(osImageURL string, booted verdict.Checksum) bool {
 	v := r.Verdict
-	return v.Action == verdict.Skip && !v.Hypothetical && v.Reason == verdict.ReasonProven && v.Proof != "" &&
+	return v.Action == verdict.Skip && v.Conclusive && !v.Hypothetical && !(r.Act != nil && r.Act.State == ActUndone) && v.Reason == verdict.ReasonProven && v.Proof != "" &&
 		osImageURL != "" && v.Target.OSImageURL == osImageURL &&
 		booted != "" && v.Booted.Checksum == booted
 }

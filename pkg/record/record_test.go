@@ -101,7 +101,8 @@ func TestProves(t *testing.T) {
 		{"hypothetical", func(r *record.Record) { r.Verdict.Hypothetical = true }, url, "c0", false},
 		{"proceed", func(r *record.Record) { r.Verdict.Action = verdict.Proceed }, url, "c0", false},
 		{"its act failed", func(r *record.Record) { r.Act = &record.Act{State: record.ActFailed} }, url, "c0", true},
-		{"its act was undone", func(r *record.Record) { r.Act = &record.Act{State: record.ActUndone} }, url, "c0", true},
+		{"its act was undone", func(r *record.Record) { r.Act = &record.Act{State: record.ActUndone} }, url, "c0", false},
+		{"inconclusive", func(r *record.Record) { r.Verdict.Conclusive = false }, url, "c0", false},
 		{"a proceed that was acted upon", func(r *record.Record) {
 			r.Act, r.Verdict.Action = &record.Act{State: record.ActDone}, verdict.Proceed
 		}, url, "c0", false},
@@ -110,6 +111,7 @@ func TestProves(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r := skip()
+			r.Act.State = record.ActDone
 			tt.edit(&r)
 			if got := r.Proves(tt.url, tt.csum); got != tt.want {
 				t.Errorf("got %v, want %v", got, tt.want)
