@@ -139,7 +139,7 @@ func nextEntry(ctx context.Context, t *tar.Reader) (*tar.Header, error) {
 	}
 	h, err := t.Next()
 	if err == nil && len(h.Name) > maxNameBytes {
-		return nil, fmt.Errorf("an entry's name has %d bytes, over the limit of %d: %.100q...", len(h.Name), maxNameBytes, h.Name)
+		return nil, fmt.Errorf("an entry's name, %.100q..., has %d bytes, over the limit of %d", h.Name, len(h.Name), maxNameBytes)
 	}
 	return h, err
 }
