@@ -336,8 +336,8 @@ func mayBeList(b Booted, t Target, mc MachineConfig) bool {
 }
 
 // predictionNeeds asks for the booted packages where they alone keep the
-// prediction from being exact and it is of use: the node may skip, or the
-// caller wants to know everything. They never change the verdict: one that is
+// prediction from being exact, also on a verdict to proceed: that the daemon
+// will skip then is worth knowing. They never change the verdict: one that is
 // a skip without them rests on none of them.
 func predictionNeeds(b Booted, t Target, v Verdict, p Policy) []Need {
 	if b.Packages.Gathered() || !t.MachineConfig.IsKnown() || slices.Contains(v.Needs, NeedPackages) {
@@ -346,7 +346,7 @@ func predictionNeeds(b Booted, t Target, v Verdict, p Policy) []Need {
 	others := slices.ContainsFunc(v.MCO.Why, func(r MCOReason) bool {
 		return r.Code != rpmOSTreeGateUnknown && r.Code != skopeoGateUnknown
 	})
-	if p.Full || v.Action == Skip && !others {
+	if p.Full || !others {
 		return []Need{NeedPackages}
 	}
 	return nil
