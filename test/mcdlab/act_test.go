@@ -175,6 +175,36 @@ func TestToApply(t *testing.T) {
 	})
 }
 
+// TestSatisfiedExtension: the daemon takes no host to have extensions and
+// reboots one that has them. Asserted, it leaves the OS alone and reboots all
+// the same; completed, it does not run.
+func TestSatisfiedExtension(t *testing.T) {
+	eachDaemon(t, func(t *testing.T, l *lab, d daemonBuild) {
+		o := diskImage(nodeOptions{layered: true, mc: sysroot.MachineConfig{Extensions: []string{usbguard.Name}}})
+		for _, tt := range []struct {
+			mode          string
+			runs, rebases bool
+		}{
+			{"report", true, true},
+			{"assert", true, false},
+			{"complete", false, false},
+			{"auto", false, false},
+		} {
+			n := l.bootNode(t, d, o)
+			act := n.firstboot(t, tt.mode)
+			if n.unitRuns() != tt.runs {
+				t.Fatalf("%s: the daemon's units would run: %v, act %+v", tt.mode, n.unitRuns(), act)
+			}
+			if !tt.runs {
+				continue
+			}
+			if r := n.mcd(t); r.outcome != rebooted || r.called("rpm-ostree rebase") != tt.rebases {
+				t.Errorf("%s: the daemon %s\n%s", tt.mode, r.outcome, r.output)
+			}
+		}
+	})
+}
+
 // TestRevert: an act that is undone leaves the daemon what it was.
 func TestRevert(t *testing.T) {
 	eachDaemon(t, func(t *testing.T, l *lab, d daemonBuild) {

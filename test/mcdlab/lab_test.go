@@ -45,12 +45,15 @@ type lab struct {
 
 	// base is the OS that is wanted, older another one.
 	base, older osBuild
+	// extensions is the extensions image of base.
+	extensions string
 }
 
 // An osBuild is an OS as a commit and as an image in the registry.
 type osBuild struct {
 	commit string
-	image  *nativeimage.Image
+	// merge is the commit that a pull of the image leaves.
+	merge string
 	// url is the image's name by digest, tag its name by tag.
 	url, tag string
 }
@@ -110,6 +113,16 @@ func makeLab() (*lab, error) {
 		Files: map[string]sysroot.File{"usr/share/older": {Content: "another build\n"}}}, 0); err != nil {
 		return nil, err
 	}
+	extensions, err := nativeimage.BuildExtensions(filepath.Join(dir, "extensions"), nativeimage.ExtensionsOptions{
+		Packages: []nativeimage.RPM{{Name: usbguard.Name, Version: usbguard.Version, Release: usbguard.Release, Arch: usbguard.Arch}}})
+	if err != nil {
+		return nil, err
+	}
+	digest, err := l.reg.Push("os/extensions", extensions)
+	if err != nil {
+		return nil, err
+	}
+	l.extensions = l.reg.Reference("os/extensions", digest)
 	if out, err := exec.Command("go", "build", "-o", l.oneboot, "../../cmd/oneboot").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("building oneboot: %w: %s", err, out)
 	}
@@ -119,7 +132,7 @@ func makeLab() (*lab, error) {
 // makeBuild builds an OS, so many days after the first.
 func (l *lab) makeBuild(name string, tree sysroot.Tree, days int64) (osBuild, error) {
 	stamp := sysroot.DefaultTimestamp + days*86400
-	withRPMOSTree(&tree, "2024.3")
+	withRPMOSTree(&tree, rpmOSTreeVersion)
 	commit, err := l.build.CommitTree(tree, sysroot.CommitOptions{Packages: tree.Packages, Timestamp: stamp})
 	if err != nil {
 		return osBuild{}, err
@@ -132,8 +145,33 @@ func (l *lab) makeBuild(name string, tree sysroot.Tree, days int64) (osBuild, er
 	if err != nil {
 		return osBuild{}, err
 	}
-	return osBuild{commit: commit, image: image, url: l.reg.Reference("os/"+name, digest), tag: l.reg.Host + "/os/" + name + ":latest"}, nil
+	merge, err := nativeimage.Import(l.build.Repo(), image, nativeimage.ImportOptions{})
+	if err != nil {
+		return osBuild{}, err
+	}
+	return osBuild{commit: commit, merge: merge, url: l.reg.Reference("os/"+name, digest), tag: l.reg.Host + "/os/" + name + ":latest"}, nil
 }
+
+// usbguard is the package of the extension of that name.
+var usbguard = sysroot.Package{Name: "usbguard", Epoch: "0", Version: "1.0.0", Release: "15.el9", Arch: "x86_64"}
+
+// basePackages are those of every OS here, in that version of rpm-ostree and
+// with a skopeo that passes every daemon's gate.
+func basePackages(rpmOSTree string) []sysroot.Package {
+	list := sysroot.Packages(20, sysroot.DefaultKernel)
+	for i, p := range list {
+		switch p.Name {
+		case "rpm-ostree":
+			list[i].Version = rpmOSTree
+		case "skopeo":
+			list[i].Version = "1.22.2"
+		}
+	}
+	return list
+}
+
+// rpmOSTreeVersion is that of a node unless it says otherwise.
+const rpmOSTreeVersion = "2024.3"
 
 // versionFile has the version that the stand-in for rpm-ostree prints.
 const versionFile = "usr/lib/rpm-ostree-version"
@@ -141,12 +179,7 @@ const versionFile = "usr/lib/rpm-ostree-version"
 // withRPMOSTree gives a tree that version of rpm-ostree: the package, and what
 // the program prints.
 func withRPMOSTree(tree *sysroot.Tree, version string) {
-	tree.Packages = sysroot.Packages(20, sysroot.DefaultKernel)
-	for i, p := range tree.Packages {
-		if p.Name == "rpm-ostree" {
-			tree.Packages[i].Version = version
-		}
-	}
+	tree.Packages = basePackages(version)
 	if tree.Files == nil {
 		tree.Files = map[string]sysroot.File{}
 	}

@@ -35,6 +35,8 @@ const releaseAnnotation = "machineconfiguration.openshift.io/release-image-versi
 type nodeOptions struct {
 	// container: booted from the image and not from a plain commit.
 	container bool
+	// layered: the package of the extension usbguard is layered on it.
+	layered bool
 	// older: booted the other OS.
 	older bool
 	// origin makes the origin file's text; "%" stands for the wanted image.
@@ -84,7 +86,9 @@ func (l *lab) bootNode(t testing.TB, d daemonBuild, o nodeOptions) *node {
 	if o.tag {
 		n.url = l.base.tag
 	}
-	n.pull(t, "ostree-unverified-registry:"+n.url, l.base)
+	// What rpm-ostree rebase would pull is there already.
+	n.pull(t, l.base.merge)
+	must[string](t)(sysroot.Ostree("refs", "--repo="+root.Sysroot.Repo(), "--create="+pulledRef("ostree-unverified-registry:"+n.url), l.base.merge))
 	build := l.base
 	if o.older {
 		build = l.older
@@ -97,35 +101,38 @@ func (l *lab) bootNode(t testing.TB, d daemonBuild, o nodeOptions) *node {
 			origin = strings.Replace(origin, "[origin]\n", "[origin]\nrefspec="+commit+"\n", 1)
 		}
 	}
+	if o.layered {
+		layer := sysroot.ClientLayer{Base: commit, BasePackages: basePackages(rpmOSTreeVersion), Requested: []string{usbguard.Name}, Added: []sysroot.Package{usbguard}}
+		commit = must[string](t)(root.Sysroot.CommitLayer(layer))
+		origin += "[packages]\n" + requestedKey + usbguard.Name + ";\n"
+	}
 	kargs := append([]string{"root=UUID=6f0e", "rw", "$ignition_firstboot"}, o.kargs...)
 	n.deployment = must[sysroot.Deployment](t)(root.Sysroot.Deploy(commit, sysroot.DeployOptions{KernelArguments: kargs, Origin: origin}))
 	n.boot(t, n.deployment, o)
 	return n
 }
 
-// pull puts the commit of an image into the node's repository, as rpm-ostree
-// rebase would.
-func (n *node) pull(t testing.TB, reference string, b osBuild) {
+// pull copies a commit into the node's repository.
+func (n *node) pull(t testing.TB, commit string) {
 	t.Helper()
-	repo := n.Sysroot.Repo()
-	merge := must[string](t)(nativeimage.Import(repo, b.image, nativeimage.ImportOptions{WithoutBlobRefs: true}))
-	must[string](t)(sysroot.Ostree("refs", "--repo="+repo, "--create="+pulledRef(reference), merge))
+	must[string](t)(sysroot.Ostree("pull-local", "--repo="+n.Sysroot.Repo(), "--disable-fsync", n.lab.build.Repo(), commit))
 }
 
 // commit is what the node deploys.
 func (n *node) commit(t testing.TB, b osBuild, o nodeOptions) string {
 	t.Helper()
-	repo := n.Sysroot.Repo()
-	switch {
-	case o.container:
-		return must[string](t)(nativeimage.Import(repo, b.image, nativeimage.ImportOptions{}))
-	case o.rpmOSTree != "":
+	if o.rpmOSTree != "" {
 		var tree sysroot.Tree
 		withRPMOSTree(&tree, o.rpmOSTree)
 		return must[string](t)(n.Sysroot.CommitTree(tree, sysroot.CommitOptions{Packages: tree.Packages}))
 	}
-	must[string](t)(sysroot.Ostree("pull-local", "--repo="+repo, "--disable-fsync", n.lab.build.Repo(), b.commit))
-	return b.commit
+	// A pulled image leaves its inner commit too.
+	n.pull(t, b.commit)
+	if !o.container {
+		return b.commit
+	}
+	n.pull(t, b.merge)
+	return b.merge
 }
 
 // boot boots a deployment and writes what Ignition and the kernel leave.
@@ -133,6 +140,9 @@ func (n *node) boot(t testing.TB, d sysroot.Deployment, o nodeOptions) {
 	t.Helper()
 	mc := o.mc
 	mc.OSImageURL = n.url
+	if len(mc.Extensions) > 0 {
+		mc.ExtensionsImage = n.lab.extensions
+	}
 	mc.Annotations = maps.Clone(mc.Annotations)
 	if !o.noRelease {
 		if mc.Annotations == nil {

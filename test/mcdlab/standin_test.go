@@ -20,7 +20,7 @@ import (
 func standIns() map[string]func([]string) error {
 	all := map[string]func([]string) error{"rpm-ostree": rpmOSTree, "ostree": ostreeTool}
 	// It only has to find that they succeed.
-	for _, name := range []string{"logger", "podman", "setenforce", "skopeo", "systemctl", "systemd-run"} {
+	for _, name := range []string{"chcon", "logger", "nice", "podman", "setenforce", "skopeo", "systemctl", "systemd-run"} {
 		all[name] = func(args []string) error { return noteCall(name, args) }
 	}
 	return all
@@ -66,7 +66,11 @@ func rpmOSTree(args []string) error {
 		if err != nil {
 			return err
 		}
-		text, err := booted.Status(nil)
+		origin, err := os.ReadFile(booted.OriginFile())
+		if err != nil {
+			return err
+		}
+		text, err := booted.Status(func(d map[string]any) { d["requested-packages"] = requested(string(origin)) })
 		fmt.Print(text)
 		return err
 	case "kargs":
@@ -102,6 +106,19 @@ func bootedDeployment(s *sysroot.Sysroot) (sysroot.Deployment, error) {
 		return sysroot.Deployment{}, fmt.Errorf("finding the booted deployment %s", name)
 	}
 	return all[i], nil
+}
+
+// requestedKey is where an origin has the packages that are to be layered.
+const requestedKey = "requested="
+
+func requested(origin string) []string {
+	list := []string{}
+	for line := range strings.Lines(origin) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), requestedKey); ok {
+			list = slices.DeleteFunc(strings.Split(value, ";"), func(s string) bool { return s == "" })
+		}
+	}
+	return list
 }
 
 // next is the deployment that boots next, with the options of its entry.
