@@ -179,7 +179,12 @@ func (b liveBoot) start(t *testing.T) string {
 	t.Helper()
 	bin := must[[]byte](t)(os.ReadFile(must[string](t)(program())))
 	b.Program = "oneboot"
-	if err := os.WriteFile(filepath.Join(b.Physical, b.Program), bin, 0o755); err != nil {
+	// No process that another test starts meanwhile may inherit the open file: a
+	// program that is open for writing cannot be run.
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(filepath.Join(b.Physical, b.Program), bin, 0o755)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("/proc/self/exe")
