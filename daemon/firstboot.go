@@ -135,7 +135,7 @@ func (f *firstbootRun) act() error {
 	res := f.out.Result
 	if why := whyNoAct(res, f.root); why != "" {
 		f.out.Act.Reason = why
-		return nil
+		return f.takeBack()
 	}
 	mc, _ := res.Target.MachineConfig.Get()
 	mode, why := chooseMode(f.mode, res, mc)
@@ -161,6 +161,30 @@ func (f *firstbootRun) act() error {
 		return f.carryOut(mode, mc, p)
 	}
 	f.out.Verdict.Warnings = append(f.out.Verdict.Warnings, p.warnings...)
+	return nil
+}
+
+// takeBack undoes what an earlier run did where this one knows that something
+// differs now: the machine-config-daemon, which does not look at all of it, would
+// skip upon that act. Where this run only knows less than the earlier one, what
+// that one has proven of this deployment stands.
+func (f *firstbootRun) takeBack() error {
+	v := f.out.Verdict
+	j, err := f.w.readJournal()
+	if v.Action == verdict.Skip || !v.Conclusive || err != nil || j == nil || j.State != actDone || tooLate(f.root, j) != "" {
+		return nil
+	}
+	f.out.Act = record.Act{State: record.ActStarted, Mode: string(j.Mode), Changed: changedPaths(j.Changes)}
+	if err := f.write(); err != nil {
+		return err
+	}
+	mode := j.Mode
+	undone, err := f.w.undoDone(j)
+	if err != nil {
+		f.failed(codeUnfinished, mode, fmt.Errorf("what an earlier run did could not be undone: %w", err))
+		return nil
+	}
+	f.out.Act = record.Act{State: record.ActUndone, Mode: string(mode), Changed: undone, Reason: "what an earlier run did, since the verdict is proceed now"}
 	return nil
 }
 

@@ -67,7 +67,8 @@ const (
 	ActStarted ActState = "started"
 	// ActDone: the host is as the mode wants it.
 	ActDone ActState = "done"
-	// ActUndone: oneboot revert has undone it.
+	// ActUndone: oneboot revert has undone it, or a later run that found a
+	// difference.
 	ActUndone ActState = "undone"
 	// ActFailed: Reason says why; the host is as before, unless Reason says
 	// that this failed too.

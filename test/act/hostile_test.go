@@ -82,6 +82,33 @@ func TestRecordOfActUponAct(t *testing.T) {
 	})
 }
 
+// A difference that shows after an act, in another boot, and that the daemon does
+// not look at where it finds the origin in order: the act goes.
+func TestDifferenceAfterAct(t *testing.T) {
+	n := newNode(t)
+	n.firstboot("assert")
+	check(t, n.WriteFile("etc/pivot/kernel-args", "ADD nosmt\n"))
+	acted := n.snapshot()
+	n.firstboot("report")
+	n.same("report", acted)
+	rec := n.firstboot("assert")
+	if rec.Act.State != record.ActUndone || len(rec.Act.Changed) != 2 || !strings.Contains(rec.Act.Reason, "the verdict is proceed now") {
+		t.Errorf("act %+v", rec.Act)
+	}
+	got := n.snapshot()
+	if strings.Contains(got[n.origin].Content, n.image) || strings.Contains(got[annotations].Content, "oneboot.dev") {
+		t.Errorf("%+v", got[n.origin])
+	}
+	// Nor does a node that has joined lose what it joined upon.
+	check(t, os.Remove(n.Path("etc/pivot/kernel-args")))
+	n.firstboot("assert")
+	check(t, n.WriteFile("etc/pivot/kernel-args", "ADD nosmt\n"))
+	check(t, n.WriteFile("etc/machine-config-daemon/currentconfig", "{}"))
+	joined := n.snapshot()
+	n.firstboot("assert")
+	n.same("joined", joined)
+}
+
 // A record that is not one does not keep an act from being undone for good.
 func TestRevertBrokenRecord(t *testing.T) {
 	n := newNode(t)
