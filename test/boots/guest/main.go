@@ -46,7 +46,7 @@ func run(name string, args []string) error {
 	return errors.New("nothing by this name stands in")
 }
 
-// A Mark is one line on the console, after its name.
+// A mark is one line on the console, after its name.
 type mark struct {
 	BootID string `json:"bootID"`
 	// Boots counts the boots of this disk that came so far.
@@ -83,9 +83,23 @@ func bootMark() error {
 	return say("BOOT")
 }
 
-// kubelet tells that it was started, and turns the machine off unless it is
-// being turned off already.
+// rebootUnit is what the machine-config-daemon reboots by, and does not wait
+// for.
+const rebootUnit = "/run/systemd/transient/machine-config-daemon-reboot.service"
+
+// kubelet tells that it was started, and turns the machine off. Where the
+// machine-config-daemon has ordered a reboot, a kubelet may be started for the
+// moment until the shutdown stops it: that one only waits for it.
 func kubelet() error {
+	_, err := os.Stat(rebootUnit)
+	// It ends with 1 where the system is not "running".
+	state, _ := exec.Command("systemctl", "is-system-running").Output()
+	if err == nil || strings.TrimSpace(string(state)) == "stopping" {
+		if err := say("STOPPING"); err != nil {
+			return err
+		}
+		time.Sleep(time.Hour)
+	}
 	if err := say("KUBELET"); err != nil {
 		return err
 	}
