@@ -123,7 +123,7 @@ func makeLab() (*lab, error) {
 		return nil, err
 	}
 	l.extensions = l.reg.Reference("os/extensions", digest)
-	if out, err := exec.Command("go", "build", "-o", l.oneboot, "../../cmd/oneboot").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-tags", "containers_image_openpgp exclude_graphdriver_btrfs", "-o", l.oneboot, "../../cmd/oneboot").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("building oneboot: %w: %s", err, out)
 	}
 	return l, l.makeTools()
