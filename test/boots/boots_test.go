@@ -314,31 +314,43 @@ type cut struct {
 	// file is renamed to its name for the count-th time before that.
 	file  string
 	count int
-	// kept says that the next boot has nothing left to do.
-	kept bool
+	// settled says that the rename is on the disk by then. Else the folder may
+	// not be synced yet, and the next boot may find either name.
+	settled bool
+	// then is what oneboot says in the next boot; it says nothing at all where
+	// empty. Only of a settled cut can be told.
+	then string
 }
 
 var cuts = []cut{
-	{name: "before the first change", mode: "assert", file: `"act.json")`, count: 1},
-	{name: "after the last change", mode: "assert", file: `.0.origin")`, count: 1},
+	{name: "before the first change", mode: "assert", file: `"act.json")`, count: 1, settled: true, then: "cut off was undone"},
+	{name: "at the last change", mode: "assert", file: `.0.origin")`, count: 1},
 	{name: "before the record", mode: "assert", file: `"act.json")`, count: 2},
-	{name: "after the commit point", mode: "complete", file: `"ignition-machine-config-encapsulated.json.bak",`, count: 1, kept: true},
+	{name: "at the commit point", mode: "complete", file: `encapsulated.json.bak",`, count: 1},
+	{name: "after the commit point", mode: "complete", file: `encapsulated.json.bak",`, count: 1, settled: true},
 }
+
+// The traced oneboot waits so long before each rename, of which a settled cut
+// lets the greater part go by.
+const renameDelay, settling = 4 * time.Second, 2500 * time.Millisecond
 
 // cutOff cuts the power in the middle of the act: oneboot is traced, and waits
 // before each rename.
 func cutOff(t *testing.T, l *lab, c cut) journey {
-	n := l.node(l.m.Booted, enableOneboot, dropIn(`[Service]
+	n := l.node(l.m.Booted, enableOneboot, dropIn(fmt.Sprintf(`[Service]
 ExecStart=
 ExecStart=-/bin/sh -c 'if test $(wc -l < /var/lib/boots/ids) = 1; then \
-  exec strace -f -qq --seccomp-bpf -e signal=none -e trace=renameat,renameat2 -e inject=renameat,renameat2:delay_enter=3s oneboot firstboot --mode `+c.mode+`; \
-  else exec oneboot firstboot --mode `+c.mode+`; fi'
+  exec strace -f -qq --seccomp-bpf -e signal=none -e trace=renameat,renameat2 -e inject=renameat,renameat2:delay_enter=%ds oneboot firstboot --mode %s; \
+  else exec oneboot firstboot --mode %s; fi'
 SystemCallFilter=
-`))
+`, int(renameDelay.Seconds()), c.mode, c.mode)))
 	seen := 0
 	j := n.join(func(line string) bool {
 		if strings.Contains(line, "renameat") && strings.Contains(line, c.file) {
 			seen++
+		}
+		if seen == c.count && c.settled {
+			time.Sleep(settling)
 		}
 		return seen == c.count
 	})
@@ -346,10 +358,22 @@ SystemCallFilter=
 	if !j.boots[0].killed {
 		t.Error("the power was not cut")
 	}
-	if c.kept {
+	said := j.boots[len(j.boots)-1].said()
+	switch {
+	case c.settled && c.then == "":
+		// The machine-config-daemon was not to run either.
+		for _, who := range []string{"oneboot[", "machine-config-daemon["} {
+			if strings.Contains(said, who) {
+				t.Errorf("%s spoke after the first boot was over:\n%s", who, said)
+			}
+		}
 		return j
+	case !strings.Contains(said, c.then):
+		t.Errorf("oneboot did not say %q in the next boot:\n%s", c.then, said)
 	}
-	l.decided(n)
+	if c.mode == "assert" {
+		l.decided(n)
+	}
 	return j
 }
 
