@@ -49,6 +49,11 @@ test-full: test-mcd test-boots ## Run the long tests too: the real machine-confi
 test-mcd: deps $(MCD)
 	$(GO) test -tags "$(TAGS) mcd" -count=1 -timeout 15m ./test/mcdlab
 
+# Nodes in QEMU. The Debian tree is made once on a machine.
+.PHONY: test-boots
+test-boots: deps-full bin/machine-config-daemon
+	$(GO) test -tags "$(TAGS) boots" -count=1 -v -timeout 60m ./test/boots
+
 # The real machine-config-daemon of two releases: some minutes the first time.
 bin/machine-config-daemon: test/mcd/build test/mcd/4.14/go.mod test/mcd/4.14/go.sum | deps-go
 	test/mcd/build 4.14 $(CURDIR)/$@ "$(TAGS)"
