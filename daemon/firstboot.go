@@ -90,6 +90,10 @@ func (w *hostWriter) firstboot(ctx context.Context, root *hostfs.Root, opts Opti
 		}
 	}
 	f.noteEarlier()
+	if why := f.keptRecord(); why != "" {
+		res.Verdict.Warnings = append(res.Verdict.Warnings, "the record of the first boot stays as it is: "+why)
+		return out, nil
+	}
 	err = f.write()
 	if err != nil && f.out.Act.State == record.ActDone && len(f.out.Act.Changed) > 0 {
 		// The record of the start stays, and proves as much.
@@ -121,6 +125,26 @@ func (f *firstbootRun) write() error {
 		return fmt.Errorf("writing record: %w", err)
 	}
 	return nil
+}
+
+// keptRecord says why the record that is there is not replaced: once the node
+// has joined it is the account of how that came about, and what [record.Record.Proves]
+// goes by. A record that cannot be read is no account, and one of an act that
+// was cut off says less than this run knows.
+func (f *firstbootRun) keptRecord() string {
+	why := joined(f.root)
+	if why == "" || f.out.Act.State == record.ActFailed {
+		return ""
+	}
+	raw, err := f.root.ReadFile(record.Path, record.MaxSize)
+	if err != nil {
+		return ""
+	}
+	earlier, err := record.Parse(raw)
+	if err != nil || earlier.Act != nil && earlier.Act.State == record.ActStarted {
+		return ""
+	}
+	return why
 }
 
 // failed notes that nothing came of the act.
