@@ -52,7 +52,7 @@ test-mcd: deps $(MCD)
 # Nodes in QEMU. The Debian tree is made once on a machine.
 .PHONY: test-boots
 test-boots: deps-full bin/machine-config-daemon
-	$(GO) test -tags "$(TAGS) boots" -count=1 -v -timeout 60m ./test/boots
+	$(GO) test -tags "$(TAGS) boots" -count=1 -v -parallel 2 -timeout 60m ./test/boots
 
 # The real machine-config-daemon of two releases: some minutes the first time.
 bin/machine-config-daemon: test/mcd/build test/mcd/4.14/go.mod test/mcd/4.14/go.sum | deps-go
