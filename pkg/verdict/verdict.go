@@ -17,13 +17,16 @@ const (
 	Skip                  // the booted OS is proven to be the target
 )
 
-// MarshalText writes "proceed" or "skip".
-func (a Action) MarshalText() ([]byte, error) {
+// String is "proceed" or "skip".
+func (a Action) String() string {
 	if a == Skip {
-		return []byte("skip"), nil
+		return "skip"
 	}
-	return []byte("proceed"), nil
+	return "proceed"
 }
+
+// MarshalText writes what String says.
+func (a Action) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
 // UnmarshalText reads what MarshalText writes.
 func (a *Action) UnmarshalText(b []byte) error {
