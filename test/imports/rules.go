@@ -25,6 +25,7 @@ const (
 	levelFormat
 	levelReader
 	levelAccount
+	levelReport
 	levelRun
 	levelCommand
 	levelTest
@@ -46,7 +47,7 @@ func rooms() []room {
 		{path: "pkg/forecast", level: levelAccount, reader: true},
 		{path: "pkg/record", level: levelAccount, reader: true},
 		{path: "pkg/capture", level: levelAccount, reader: true},
-		{path: "pkg/metrics", level: levelAccount},
+		{path: "pkg/metrics", level: levelReport},
 		{path: "daemon", level: levelRun},
 		{path: "pkg/controller", level: levelRun},
 		{path: "cmd/oneboot", level: levelCommand},
