@@ -5,7 +5,7 @@ SHELL := /bin/bash
 # Pure Go: no libgpgme, no libbtrfs.
 TAGS := containers_image_openpgp exclude_graphdriver_btrfs
 # The tests that only test-full runs.
-FULLTAGS := mcd boots
+FULLTAGS := mcd boots kube
 GO := go
 export CGO_ENABLED := 0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
@@ -13,6 +13,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 10s
 MCD := bin/machine-config-daemon bin/machine-config-daemon-4.20
+KUBE := bin/kube/kube-apiserver
 
 .PHONY: help
 help: ## List the targets
@@ -43,11 +44,15 @@ test: deps ## Run all tests (root, Debian; under 10 minutes on 2 cores)
 	cd test/manifests && $(GO) vet ./... && $(GO) test -count=1 -timeout 5m ./...
 
 .PHONY: test-full
-test-full: test-mcd test-boots ## Run the long tests too: the real machine-config-daemon, real boots
+test-full: test-mcd test-kube test-boots ## Run the long tests too: the real machine-config-daemon and API server, real boots
 
 .PHONY: test-mcd
 test-mcd: deps $(MCD)
 	$(GO) test -tags "$(TAGS) mcd" -count=1 -timeout 15m ./test/mcdlab
+
+.PHONY: test-kube
+test-kube: deps $(KUBE)
+	$(GO) test -tags "$(TAGS) kube" -count=1 -timeout 15m ./test/kube
 
 # Nodes in QEMU. The Debian tree is made once on a machine.
 .PHONY: test-boots
@@ -59,6 +64,10 @@ bin/machine-config-daemon: test/mcd/build test/mcd/4.14/go.mod test/mcd/4.14/go.
 	test/mcd/build 4.14 $(CURDIR)/$@ "$(TAGS)"
 bin/machine-config-daemon-4.20: test/mcd/build test/mcd/4.20/go.mod test/mcd/4.20/go.sum | deps-go
 	test/mcd/build 4.20 $(CURDIR)/$@ "$(TAGS)"
+
+# The real kube-apiserver, and etcd beside it: some minutes the first time.
+bin/kube/kube-apiserver: test/kube/binaries/build test/kube/binaries/go.mod test/kube/binaries/go.sum | deps-go
+	test/kube/binaries/build $(CURDIR)/bin/kube
 
 .PHONY: lint
 lint: deps-go ## gofmt, go vet and staticcheck
@@ -79,7 +88,7 @@ bench: deps ## Run the benchmarks
 
 # What the targets need and a fresh Debian machine lacks.
 .PHONY: deps
-deps: deps-go
+deps: deps-go bin/promtool
 	@need=""; \
 	command -v ostree >/dev/null || need="$$need ostree"; \
 	command -v chattr >/dev/null || need="$$need e2fsprogs"; \
@@ -94,6 +103,11 @@ deps: deps-go
 	command -v pkg-config >/dev/null || need="$$need pkg-config"; \
 	pkg-config --exists ostree-1 2>/dev/null || need="$$need libostree-dev"; \
 	if [ -n "$$need" ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$need; fi
+
+# Debian's promtool without Prometheus, which would be started on installation.
+bin/promtool:
+	@mkdir -p bin && work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && chmod 755 "$$work" && \
+	apt-get update -qq && cd "$$work" && apt-get download -qq prometheus && dpkg-deb -x prometheus_*.deb . && mv usr/bin/promtool "$(CURDIR)/$@"
 
 # What only test-full needs.
 .PHONY: deps-full
