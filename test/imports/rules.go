@@ -44,6 +44,7 @@ func rooms() []room {
 		{path: "pkg/machineconfig", level: levelReader, reader: true},
 		{path: "pkg/osimage", level: levelReader},
 		{path: "pkg/bootimage", level: levelReader},
+		{path: "pkg/disk", level: levelReader, reader: true},
 		{path: "pkg/forecast", level: levelAccount, reader: true},
 		{path: "pkg/record", level: levelAccount, reader: true},
 		{path: "pkg/capture", level: levelAccount, reader: true},

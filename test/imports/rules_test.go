@@ -125,7 +125,7 @@ func TestReadersNeverMeet(t *testing.T) {
 			readers = append(readers, r.path)
 		}
 	}
-	if len(readers) != 5 || !slices.Contains(readers, "pkg/bootimage") {
+	if len(readers) != 6 || !slices.Contains(readers, "pkg/bootimage") {
 		t.Fatalf("got readers %v", readers)
 	}
 	for _, a := range readers {
