@@ -99,6 +99,9 @@ deps: deps-go bin/promtool
 	command -v createrepo_c >/dev/null || need="$$need createrepo-c"; \
 	command -v systemd-analyze >/dev/null && test -x /usr/lib/systemd/systemd || need="$$need systemd"; \
 	command -v podman >/dev/null || need="$$need podman crun"; \
+	command -v sgdisk >/dev/null || need="$$need gdisk"; \
+	command -v mkfs.xfs >/dev/null || need="$$need xfsprogs"; \
+	command -v mkfs.vfat >/dev/null || need="$$need dosfstools"; \
 	command -v gcc >/dev/null || need="$$need gcc libc6-dev"; \
 	command -v pkg-config >/dev/null || need="$$need pkg-config"; \
 	pkg-config --exists ostree-1 2>/dev/null || need="$$need libostree-dev"; \
