@@ -23,14 +23,18 @@ help: ## List the targets
 build: deps-go ## Build the static binary bin/oneboot
 	$(GO) build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/oneboot ./cmd/oneboot
 
+.PHONY: build-cluster
+build-cluster: deps-go ## Build the static binary bin/oneboot-cluster
+	$(GO) build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/oneboot-cluster ./cmd/oneboot-cluster
+
 # ARCHES="amd64 arm64" makes one image for both.
 ARCHES ?= $(shell $(GO) env GOARCH 2>/dev/null)
 .PHONY: image
-image: deps-go ## Build the container image bin/oneboot.oci.tar, without an engine
-	@set -e; images=""; for arch in $(ARCHES); do \
-	  GOARCH=$$arch $(GO) build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/oneboot-$$arch ./cmd/oneboot; \
-	  images="$$images $$arch=bin/oneboot-$$arch"; \
-	done; $(GO) run -tags "$(TAGS)" ./test/image -o bin/oneboot.oci.tar $$images
+image: deps-go ## Build the container images bin/oneboot.oci.tar and bin/oneboot-cluster.oci.tar, without an engine
+	@set -e; for name in oneboot oneboot-cluster; do images=""; for arch in $(ARCHES); do \
+	  GOARCH=$$arch $(GO) build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/$$name-$$arch ./cmd/$$name; \
+	  images="$$images $$arch=bin/$$name-$$arch"; \
+	done; $(GO) run -tags "$(TAGS)" ./test/image -name $$name -o bin/$$name.oci.tar $$images; done
 
 .PHONY: demo
 demo: deps build ## Real sysroot, registry and images; analyze three nodes

@@ -17,24 +17,28 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// entrypoint is where the binary is in the image.
-const entrypoint = "/usr/bin/oneboot"
-
 // An archive is an OCI image layout with one image, or one for each
 // architecture in an index.
 type archive struct {
+	// name is the program's, and the image's title.
+	name  string
 	blobs     map[digest.Digest][]byte
 	manifests []v1.Descriptor
 }
 
-func newArchive() *archive { return &archive{blobs: map[digest.Digest][]byte{}} }
+func newArchive(name string) *archive {
+	return &archive{name: name, blobs: map[digest.Digest][]byte{}}
+}
+
+// entrypoint is where the binary is in the image.
+func (a *archive) entrypoint() string { return "/usr/bin/" + a.name }
 
 // add adds the image for an architecture, by the name that Go and OCI give it.
 func (a *archive) add(arch string, binary []byte) error {
 	if err := static(binary); err != nil {
 		return err
 	}
-	content, diffID, err := layer(binary)
+	content, diffID, err := layer(a.entrypoint(), binary)
 	if err != nil {
 		return err
 	}
@@ -42,8 +46,8 @@ func (a *archive) add(arch string, binary []byte) error {
 	config, err := a.blob(v1.MediaTypeImageConfig, v1.Image{
 		Platform: platform,
 		Config: v1.ImageConfig{
-			Entrypoint: []string{entrypoint},
-			Labels:     map[string]string{v1.AnnotationTitle: "oneboot", v1.AnnotationSource: "https://github.com/oneboot/oneboot"},
+			Entrypoint: []string{a.entrypoint()},
+			Labels:     map[string]string{v1.AnnotationTitle: a.name, v1.AnnotationSource: "https://github.com/oneboot/oneboot"},
 		},
 		RootFS: v1.RootFS{Type: "layers", DiffIDs: []digest.Digest{diffID}},
 	})
@@ -79,7 +83,7 @@ func static(binary []byte) error {
 	return nil
 }
 
-func layer(binary []byte) (compressed []byte, diffID digest.Digest, err error) {
+func layer(entrypoint string, binary []byte) (compressed []byte, diffID digest.Digest, err error) {
 	var plain bytes.Buffer
 	w := tar.NewWriter(&plain)
 	for _, h := range []tar.Header{

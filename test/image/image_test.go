@@ -20,6 +20,8 @@ import (
 
 // The image is what every new node pulls: it holds the program alone, is small,
 // and can be read by the tools that will.
+const entrypoint = "/usr/bin/oneboot"
+
 func TestImage(t *testing.T) {
 	dir := t.TempDir()
 	binary := build(t, dir, "../../cmd/oneboot")

@@ -1,4 +1,4 @@
-// Command image makes the container image of oneboot without a container
+// Command image makes the container image of a program without a container
 // engine: an OCI archive with the static binary and nothing else, as the
 // Dockerfile makes it. Equal binaries make equal archives.
 //
@@ -23,14 +23,15 @@ func main() {
 
 func run(args []string) error {
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
+	name := flags.String("name", "oneboot", "the program in the image")
 	out := flags.String("o", "", "the archive to write")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *out == "" || flags.NArg() == 0 {
-		return errors.New("usage: image -o ARCHIVE ARCHITECTURE=BINARY [ARCHITECTURE=BINARY]")
+		return errors.New("usage: image [-name PROGRAM] -o ARCHIVE ARCHITECTURE=BINARY [ARCHITECTURE=BINARY]")
 	}
-	a := newArchive()
+	a := newArchive(*name)
 	for _, arg := range flags.Args() {
 		arch, path, ok := strings.Cut(arg, "=")
 		if !ok {

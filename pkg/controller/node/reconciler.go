@@ -49,8 +49,11 @@ type Reconciler struct {
 	// Collector gets what is known.
 	Collector *metrics.NodeCollector
 
-	// osImages are what MachineConfigs want, by name: they never change under one.
+	// configImage is what the MachineConfig of that name wants: it never changes
+	// under a name.
 	configName, configImage string
+	// problems is what was last said to be unreadable, so as to say it once.
+	problems string
 }
 
 // Setup has the manager call the reconciler for its own Node; the manager's cache
@@ -74,21 +77,38 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	h := readHost(r.Root)
-	for _, err := range h.why {
-		log.FromContext(ctx).Info("cannot be read on the host", "problem", err.Error())
-	}
 	osImage, err := r.osImage(ctx, h, n)
 	if err != nil {
-		log.FromContext(ctx).Info("the current MachineConfig is not known", "problem", err.Error())
+		h.why = append(h.why, err)
 	}
+	r.complain(ctx, h.why)
 	pivot := r.set(h, n, osImage)
 	if h.record == nil {
 		return ctrl.Result{RequeueAfter: r.Every}, nil
 	}
-	if err := r.report(ctx, h, n, pivot); err != nil {
+	err = r.report(ctx, h, n, pivot)
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		// No use in trying at once again: an older API server's tokens do not name
+		// their node.
+		r.complain(ctx, append(h.why, err))
+		err = nil
+	}
+	if err != nil {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: r.Every}, nil
+}
+
+// complain logs problems that are not those of the last time.
+func (r *Reconciler) complain(ctx context.Context, why []error) {
+	text := ""
+	if err := errors.Join(why...); err != nil {
+		text = err.Error()
+	}
+	if text != r.problems && text != "" {
+		log.FromContext(ctx).Info("something is not known", "problem", text)
+	}
+	r.problems = text
 }
 
 // set hands what is known to the collector. Without a Node little is.
