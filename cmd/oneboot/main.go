@@ -110,7 +110,12 @@ unreadable or late means that the node goes on as always.`,
 	} else if plugin, ok := strings.CutPrefix(calledAs, "kubectl-"); ok {
 		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl " + plugin}
 	}
-	cmd.AddCommand(newAnalyze(), newFirstboot(), newRevert(), newShow(), newCollect(), newDisk(), newVersion())
+	cmd.AddCommand(
+		newAnalyze(), newFirstboot(), newRevert(), newShow(), newCollect(),
+		newDisk(),
+		newStream(),
+		newVersion(),
+	)
 	cmd.CompletionOptions.HiddenDefaultCmd = true
 	return cmd
 }

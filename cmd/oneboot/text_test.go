@@ -5,6 +5,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/oneboot/oneboot/pkg/verdict"
@@ -139,9 +140,17 @@ func TestPrintTextRows(t *testing.T) {
 	}
 }
 
+func allCommands(cmd *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{cmd}
+	for _, c := range cmd.Commands() {
+		all = append(all, allCommands(c)...)
+	}
+	return all
+}
+
 // Help fits the console, and names what a flag takes.
 func TestHelpFits(t *testing.T) {
-	for _, cmd := range append(newRoot("oneboot").Commands(), newRoot("oneboot")) {
+	for _, cmd := range allCommands(newRoot("oneboot")) {
 		var b strings.Builder
 		cmd.SetOut(&b)
 		if err := cmd.Help(); err != nil {
