@@ -22,6 +22,7 @@ help: ## List the targets
 .PHONY: build
 build: deps-go ## Build the static binary bin/oneboot
 	$(GO) build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/oneboot ./cmd/oneboot
+	@test $$(stat -c %s bin/oneboot) -lt $$((16 << 20)) || { echo "bin/oneboot has 16 MiB or more: see cmd/oneboot/usage.go"; exit 1; }
 
 .PHONY: build-cluster
 build-cluster: deps-go ## Build the static binary bin/oneboot-cluster

@@ -96,14 +96,22 @@ Only what is proven equal may skip the pivot and the reboot; anything unknown,
 unreadable or late means that the node goes on as always.`,
 		SilenceUsage: true, SilenceErrors: true,
 		Args:              knownCommand,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return emptyFlag(cmd) },
-		Version:           programVersion(),
+	}
+	showVersion := cmd.Flags().BoolP("version", "v", false, "version for oneboot")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !*showVersion {
+			return cmd.Help()
+		}
+		_, err := fmt.Fprint(cmd.OutOrStdout(), versionLine())
+		return failed(err)
 	}
 	cmd.SuggestionsMinimumDistance = 2
-	cmd.SetVersionTemplate(versionLine())
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
-	cmd.SetUsageTemplate(strings.ReplaceAll(cmd.UsageTemplate(), ".FlagUsages |", fmt.Sprintf(".FlagUsagesWrapped %d |", columns)))
+	cmd.SetUsageFunc(func(cmd *cobra.Command) error {
+		_, err := fmt.Fprint(cmd.OutOrStderr(), usageText(cmd))
+		return err
+	})
 	cmd.SetHelpCommand(newHelp(cmd))
 	if plugin, ok := strings.CutPrefix(calledAs, "oc-"); ok {
 		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "oc " + plugin}
