@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/oneboot/oneboot/pkg/bootimage"
 	"github.com/oneboot/oneboot/pkg/capture"
 	"github.com/oneboot/oneboot/pkg/hostfs"
 	"github.com/oneboot/oneboot/pkg/verdict"
@@ -74,7 +75,7 @@ func evidence(dir string, b verdict.Booted) capture.Evidence {
 		return nil
 	}
 	defer root.Close()
-	names := evidencePaths[:]
+	names := append(evidencePaths[:], bootimage.AlephPaths()...)
 	if d, ok := b.Deployment.Get(); ok {
 		names = append(names, fmt.Sprintf("/ostree/deploy/%s/deploy/%s.%d.origin", d.Stateroot, d.Checksum, d.Serial))
 	}

@@ -62,7 +62,11 @@ because something is unknown.`,
 			if err != nil {
 				return err
 			}
-			if err := printVerdict(cmd, output, v); err != nil {
+			installed := ""
+			if replay == "" {
+				installed = installedText(opts.Root)
+			}
+			if err := printVerdict(cmd, output, v, installed); err != nil {
 				return failed(err)
 			}
 			if cmd.Context().Err() != nil {
@@ -159,9 +163,9 @@ func checkNames(skip []string) ([]verdict.CheckName, error) {
 	return out, nil
 }
 
-func printVerdict(cmd *cobra.Command, output string, v verdict.Verdict) error {
+func printVerdict(cmd *cobra.Command, output string, v verdict.Verdict, more string) error {
 	if output == "text" {
-		return printText(cmd.OutOrStdout(), v, "")
+		return printText(cmd.OutOrStdout(), v, more)
 	}
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

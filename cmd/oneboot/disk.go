@@ -52,7 +52,7 @@ configuration says, with the credentials of --authfile.
 Exit status: 0 a report was written, 1 none could be or a signal ended the run,
 2 wrong usage.
 With --exit-code: 0 boots once, 10 something differs, 11 something is unknown.`,
-		Example: `  oneboot disk check disk.raw --machineconfig mc.yaml --authfile pull-secret.json
+		Example: `  oneboot disk check disk.raw --machineconfig mc.yaml --authfile auth.json
   oneboot disk check disk.raw --image quay.io/example/os@sha256:... --exit-code
   oneboot disk check /mnt --machineconfig rendered-worker.yaml -o json`,
 		Args: func(_ *cobra.Command, args []string) error {

@@ -95,7 +95,7 @@ func printFirstboot(cmd *cobra.Command, output string, res *daemon.FirstbootResu
 		printAct(&b, &res.Act)
 		err = printText(cmd.OutOrStdout(), res.Verdict, b.String())
 	} else {
-		err = printVerdict(cmd, output, res.Verdict)
+		err = printVerdict(cmd, output, res.Verdict, "")
 	}
 	if err != nil {
 		return err

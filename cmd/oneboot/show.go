@@ -36,7 +36,7 @@ func newShow() *cobra.Command {
 				_, err = cmd.OutOrStdout().Write(raw)
 				return failed(err)
 			}
-			return failed(printText(cmd.OutOrStdout(), rec.Verdict, runText(rec)))
+			return failed(printText(cmd.OutOrStdout(), rec.Verdict, runText(rec)+installedText(dir)))
 		},
 	}
 	cmd.Flags().StringVar(&dir, "root", "/", rootUsage)
