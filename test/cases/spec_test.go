@@ -25,6 +25,7 @@ type spec struct {
 	Commits map[string]commitSpec `yaml:"commits"`
 	Images  map[string]imageSpec  `yaml:"images"`
 	Runs    []runSpec             `yaml:"runs"`
+	Reads   []readSpec            `yaml:"reads"`
 }
 
 // A commitSpec is an OS build that differs from the ones all cases share.
