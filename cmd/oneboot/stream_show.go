@@ -119,6 +119,9 @@ its own platform.`,
 			if output == "json" {
 				return failed(writeJSON(cmd.OutOrStdout(), offers))
 			}
+			if note := bootimage.PlatformOf(platform).Note; note != "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "note: %s: %s\n", platform, note)
+			}
 			return failed(printOffers(cmd.OutOrStdout(), offers, len(streams) > 1, platform != ""))
 		},
 	}

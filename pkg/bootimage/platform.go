@@ -25,9 +25,9 @@ type Platform struct {
 }
 
 const (
-	noteMetal    = "installers since OpenShift 4.10 take the image from the release itself (machine-os-images); iso, pxe and raw are for installations by hand"
-	noteOther    = "OpenShift has no image for it: metal is for real machines; on a cloud or hypervisor choose its own platform"
-	noteOpenStak = "it boots the image of OpenStack"
+	noteMetal     = "installers since OpenShift 4.10 take the image from the release itself (machine-os-images); iso, pxe and raw are for installations by hand"
+	noteOther     = "OpenShift has no image for it: metal is for real machines; on a cloud or hypervisor choose its own platform"
+	noteOpenStack = "it boots the image of OpenStack"
 )
 
 // Platforms returns all platforms, sorted by name.
@@ -46,8 +46,8 @@ func Platforms() []Platform {
 		{Name: "none", Artifact: "metal", Note: noteOther},
 		{Name: "nutanix", Artifact: "nutanix"},
 		{Name: "openstack", Artifact: "openstack"},
-		{Name: "ovirt", Aliases: []string{"rhv", "rhev"}, Artifact: "openstack", Note: noteOpenStak},
-		{Name: "powervc", Artifact: "openstack", Note: noteOpenStak},
+		{Name: "ovirt", Aliases: []string{"rhv", "rhev"}, Artifact: "openstack", Note: noteOpenStack},
+		{Name: "powervc", Artifact: "openstack", Note: noteOpenStack},
 		{Name: "powervs", Artifact: "powervs", Cloud: "powervs"},
 		{Name: "vsphere", Aliases: []string{"vmware"}, Artifact: "vmware"},
 	}

@@ -102,3 +102,25 @@ func TestFilesRefuses(t *testing.T) {
 		})
 	}
 }
+
+func FuzzScanFiles(f *testing.F) {
+	for _, name := range []string{"d/a", "d/.wh.a", "d/.wh..wh..opq", "d", "./d/../d/a"} {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg}); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		found, err := scanFiles(t.Context(), bytes.NewReader(b), map[string]bool{"d/a": true})
+		if err != nil {
+			return
+		}
+		for name, content := range found.content {
+			if name != "d/a" || len(content) > maxFileBytes {
+				t.Errorf("%q of %d bytes", name, len(content))
+			}
+		}
+	})
+}
