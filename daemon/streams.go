@@ -98,7 +98,8 @@ func namesImage(s string) bool {
 	return found && (host == "localhost" || len(host) > 1 && !strings.HasPrefix(host, ".") && strings.ContainsAny(host, ".:"))
 }
 
-// imageStreams reads the ConfigMap out of a release or installer image.
+// imageStreams reads the ConfigMap out of a release or installer image. Those of
+// several architectures have the same in each.
 func imageStreams(ctx context.Context, opts StreamOptions) (*bootimage.Source, error) {
 	root, err := hostfs.Open(opts.Root)
 	if err != nil {
@@ -110,7 +111,18 @@ func imageStreams(ctx context.Context, opts StreamOptions) (*bootimage.Source, e
 		return nil, err
 	}
 	defer config.Close()
-	img, err := osimage.Open(opts.From, config, runtime.GOARCH)
+	src, err := instanceStreams(ctx, opts.From, config, runtime.GOARCH)
+	if osimage.CodeOf(err) == osimage.NoInstance && runtime.GOARCH != commonArch {
+		src, err = instanceStreams(ctx, opts.From, config, commonArch)
+	}
+	return src, err
+}
+
+// commonArch is an architecture that every release of several has.
+const commonArch = "amd64"
+
+func instanceStreams(ctx context.Context, from string, config *osimage.Config, arch string) (*bootimage.Source, error) {
+	img, err := osimage.Open(from, config, arch)
 	if err != nil {
 		return nil, err
 	}
@@ -129,11 +141,11 @@ func imageStreams(ctx context.Context, opts StreamOptions) (*bootimage.Source, e
 	}
 	b, ok := files[name]
 	if !ok {
-		return nil, fmt.Errorf("%s: it has no /%s, which %s", opts.From, name, kind)
+		return nil, fmt.Errorf("%s: it has no /%s, which %s", from, name, kind)
 	}
 	src, err := bootimage.Parse(b)
 	if err != nil {
-		return nil, fmt.Errorf("%s: /%s: %w", opts.From, name, err)
+		return nil, fmt.Errorf("%s: /%s: %w", from, name, err)
 	}
 	return src, nil
 }

@@ -89,6 +89,7 @@ func TestParseErrors(t *testing.T) {
 		{"no streams", "kind: ConfigMap\ndata: {streams: '{}'}\n", "data.streams: it has 0 streams"},
 		{"bad one of streams", `{"kind":"ConfigMap","data":{"streams":"{\"rhel-9\":{}}"}}`, `data.streams: "rhel-9": parsing stream`},
 		{"alias", "kind: ConfigMap\nmetadata: &a {name: x}\ndata: *a\n", "alias"},
+		{"two documents", "kind: ConfigMap\ndata: {stream: a}\n---\nkind: ConfigMap\n", "more than one YAML document"},
 		{"a page", "<html><body>404</body></html>", "parsing"},
 		{"too large", strings.Repeat(" ", bootimage.MaxDocument+1), "more than"},
 		{"not UTF-8", "{\"stream\":\"\xff\"}", "not UTF-8"},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -124,6 +125,9 @@ func yamlConfigMap(b []byte) (*configMap, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(b))
 	if err := dec.Decode(&doc); err != nil {
 		return nil, fmt.Errorf("parsing boot images: neither a stream nor a ConfigMap: %w", err)
+	}
+	if err := dec.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
+		return nil, errors.New("parsing ConfigMap: there is more than one YAML document: save the ConfigMap alone")
 	}
 	nodes := 0
 	if err := checkYAML(&doc, 0, &nodes); err != nil {
