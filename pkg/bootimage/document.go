@@ -10,11 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what is read. The largest stream, of RHCOS with all regions and
-// architectures, has some 100 KiB; a ConfigMap has 1 MiB at most.
+// Bounds of what is read. A stream of RHCOS with all regions and architectures has
+// some 50 KiB; a ConfigMap has 1 MiB at most, without the escapes of JSON. YAML of
+// the worst kind takes 170 times its size in memory.
 const (
 	// MaxDocument is the most bytes that a stream or ConfigMap may have.
-	MaxDocument = 8 << 20
+	MaxDocument = 2 << 20
 	maxDepth    = 32
 	maxValues   = 1 << 18
 	maxStreams  = 64
