@@ -18,6 +18,8 @@ const unread = "5.3"
 // 4.14@00b2e0b1cc, 4.15@1ffa8341fb, 4.16@7327bb2359, 4.17@3bdd678e83,
 // 4.18@f313997e0b, 4.19@1a6905d980, 4.20@afed09939d, 4.21@db84d8368e,
 // 4.22@9027c94cde, 4.23 and 5.0@d20efd9b9b, main@7ff337a4ff (5.2).
+//
+// The names are those of [Extensions].
 func PackageSets(extension string) (sets []verdict.PackageSet, ok bool) {
 	switch extension {
 	case "kerberos": // a5bb45ccc, 4.11
@@ -45,4 +47,9 @@ func PackageSets(extension string) (sets []verdict.PackageSet, ok bool) {
 		return []verdict.PackageSet{{Packages: []string{"crun-wasm"}, Releases: verdict.ReleaseRange{Since: "4.14", Before: "4.22"}}}, true
 	}
 	return nil, false
+}
+
+// Extensions are the names that PackageSets knows, sorted.
+func Extensions() []string {
+	return []string{"ipsec", "kerberos", "kernel-devel", "sandboxed-containers", "sysstat", "two-node-ha", "usbguard", "wasm"}
 }

@@ -51,15 +51,18 @@ func (e *CommitMismatchError) Error() string {
 func (img *Image) InnerCommit(ctx context.Context, booted verdict.Checksum) (verdict.InnerCommit, error) {
 	img.mu.Lock()
 	defer img.mu.Unlock()
+	m, err := img.getParsedManifest(ctx)
+	if err == nil {
+		var c format.ImageConfig
+		if c, err = img.getConfig(ctx); err == nil {
+			return img.innerCommitOf(ctx, m, c, booted)
+		}
+	}
+	return img.commit.do(ctx, img.name, func() (verdict.InnerCommit, error) { return verdict.InnerCommit{}, err })
+}
+
+func (img *Image) innerCommitOf(ctx context.Context, m Manifest, c format.ImageConfig, booted verdict.Checksum) (verdict.InnerCommit, error) {
 	return img.commit.do(ctx, img.name, func() (verdict.InnerCommit, error) {
-		m, err := img.getParsedManifest(ctx)
-		if err != nil {
-			return verdict.InnerCommit{}, err
-		}
-		c, err := img.getConfig(ctx)
-		if err != nil {
-			return verdict.InnerCommit{}, err
-		}
 		form, why := encapsulationOf(m, c)
 		if form != nativeEncapsulation && form != legacyEncapsulation {
 			return verdict.InnerCommit{}, failText(NotAnOSImage, img.name, why)
@@ -250,6 +253,7 @@ func (img *Image) innerCommit(found commitObject, source verdict.CommitSource) (
 	if err != nil {
 		return verdict.InnerCommit{}, fail(LayerInvalid, img.name, fmt.Errorf("parsing commit %s: %w", found.checksum, err))
 	}
+	img.listed, img.listErr = commitList(c)
 	return verdict.InnerCommit{Checksum: found.checksum, Source: source, Root: c.Root, Timestamp: c.Timestamp}, nil
 }
 

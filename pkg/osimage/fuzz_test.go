@@ -187,3 +187,55 @@ func FuzzLegacyLayer(f *testing.F) {
 		}
 	})
 }
+
+func FuzzMetadata(f *testing.F) {
+	f.Add([]byte(`{"rpmdb.pkglist":[["bash","0","5.1","1.el9","x86_64"]]}`))
+	f.Add([]byte(`{"rpmdb.pkglist":[[]]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		packages, err := parseMetadata(b)
+		if err == nil && len(packages) == 0 {
+			t.Error("neither packages nor an error")
+		}
+	})
+}
+
+func FuzzPackageList(f *testing.F) {
+	f.Add([]byte("bash-5.1-1.el9.x86_64\ndbus-1:1.12-8.el9.x86_64\n"))
+	f.Add([]byte("--\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		packages, err := parsePackageList(b)
+		if err == nil && len(packages) == 0 {
+			t.Error("neither packages nor an error")
+		}
+	})
+}
+
+func FuzzLayerOfPackages(f *testing.F) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, h := range []tar.Header{
+		{Typeflag: tar.TypeReg, Name: "sysroot/ostree/repo/objects/00/" + strings.Repeat("0", 62) + ".file"},
+		{Typeflag: tar.TypeLink, Name: "usr/share/rpm/rpmdb.sqlite", Linkname: "sysroot/ostree/repo/objects/00/" + strings.Repeat("0", 62) + ".file"},
+		{Typeflag: tar.TypeReg, Name: packagesFile},
+		{Typeflag: tar.TypeReg, Name: "usr/share/.wh.rpm"},
+	} {
+		if err := w.WriteHeader(&h); err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.Add(b.Bytes())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if packages, err := scanMetadata(t.Context(), bytes.NewReader(b)); err == nil && packages == nil {
+			t.Error("neither packages nor an error")
+		}
+		scan := &databaseScan{open: map[string]bool{}}
+		for _, name := range databaseNames() {
+			scan.open[name] = true
+		}
+		defer scan.close()
+		if err := scan.read(t.Context(), bytes.NewReader(b)); err == nil {
+			// An empty list is one, nil says that there is none.
+			_, _ = scan.packages()
+		}
+	})
+}

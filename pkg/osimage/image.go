@@ -36,7 +36,11 @@ type Image struct {
 	manifest step[Manifest]
 	config   step[format.ImageConfig]
 	commit   step[verdict.InnerCommit]
-	signed   step[verdict.SignaturePolicy]
+	// listed are the packages that the commit lists; without a list listErr says
+	// why.
+	listed  []verdict.Package
+	listErr error
+	signed  step[verdict.SignaturePolicy]
 	// extensions are the packages on offer.
 	extensions step[[]verdict.Package]
 }

@@ -21,7 +21,7 @@ import (
 // architecture in an index.
 type archive struct {
 	// name is the program's, and the image's title.
-	name  string
+	name      string
 	blobs     map[digest.Digest][]byte
 	manifests []v1.Descriptor
 }

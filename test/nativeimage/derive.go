@@ -56,6 +56,21 @@ func Derive(dir string, base *Image, labels map[string]string, layers ...Derived
 	return m, m.seal()
 }
 
+// AddLayer puts a layer on an image whose archive the caller writes, whatever is
+// in it.
+func AddLayer(dir string, base *Image, labels map[string]string, c Compression, write func(io.Writer) error) (*Image, error) {
+	m := base.clone()
+	m.keptConfig = nil
+	l, err := writeLayer(dir, c, write)
+	if err != nil {
+		return nil, fmt.Errorf("writing a layer: %w", err)
+	}
+	l.CreatedBy = "/bin/sh -c true"
+	m.addLayer(l)
+	maps.Copy(m.Config.Labels, labels)
+	return m, m.seal()
+}
+
 // Recompress copies an image with other compression: the same config, so the
 // same diff ids, and other layers.
 func Recompress(dir string, base *Image, c Compression) (*Image, error) {
