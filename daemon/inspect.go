@@ -28,6 +28,8 @@ type InspectOptions struct {
 	Architecture string
 	// Full also reads what costs a layer or the whole image.
 	Full bool
+	// Offer reads what can be layered, whatever that costs.
+	Offer bool
 	// Progress is called now and then with the bytes read so far; may be nil.
 	Progress func(image string, bytes int64)
 }
@@ -123,7 +125,7 @@ type inspector struct {
 
 func (in *inspector) run(ctx context.Context) error {
 	first, err := in.image(ctx, in.opts.Image, func(ctx context.Context, img *osimage.Image) (*osimage.Inspection, error) {
-		i, err := img.Inspect(ctx, osimage.InspectOptions{Full: in.opts.Full})
+		i, err := img.Inspect(ctx, osimage.InspectOptions{Full: in.opts.Full, Offer: in.opts.Offer})
 		if err != nil || i.Kind != osimage.KindRelease {
 			return i, err
 		}
@@ -199,7 +201,7 @@ func (in *inspector) watch(img *osimage.Image, ref string) func() {
 func (in *inspector) release(ctx context.Context, refs map[string]string) error {
 	inspect := func(extensions bool) func(context.Context, *osimage.Image) (*osimage.Inspection, error) {
 		return func(ctx context.Context, img *osimage.Image) (*osimage.Inspection, error) {
-			return img.Inspect(ctx, osimage.InspectOptions{Full: in.opts.Full, Extensions: extensions})
+			return img.Inspect(ctx, osimage.InspectOptions{Full: in.opts.Full, Offer: in.opts.Offer, Extensions: extensions})
 		}
 	}
 	ref := firstOf(refs, osComponents())

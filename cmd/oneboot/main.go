@@ -120,7 +120,7 @@ unreadable or late means that the node goes on as always.`,
 	}
 	cmd.AddCommand(
 		newAnalyze(), newFirstboot(), newRevert(), newShow(), newCollect(),
-		newInspect(), newDisk(),
+		newInspect(), newDiff(), newValidate(), newDisk(),
 		newStream(),
 		newVersion(),
 	)

@@ -1,6 +1,10 @@
 package machineconfig
 
-import "github.com/oneboot/oneboot/pkg/verdict"
+import (
+	"slices"
+
+	"github.com/oneboot/oneboot/pkg/verdict"
+)
 
 // unread is the first release whose tables were not read. What it and those
 // after it layer is not known.
@@ -47,6 +51,16 @@ func PackageSets(extension string) (sets []verdict.PackageSet, ok bool) {
 		return []verdict.PackageSet{{Packages: []string{"crun-wasm"}, Releases: verdict.ReleaseRange{Since: "4.14", Before: "4.22"}}}, true
 	}
 	return nil, false
+}
+
+// SetsOf are the sets that the extension stands for in a release such as
+// "4.16.3". Of a release that the tables do not know they are all that there are.
+func SetsOf(extension, release string) []verdict.PackageSet {
+	sets, _ := PackageSets(extension)
+	if !(verdict.ReleaseRange{Since: "4.12", Before: unread}).Holds(release) {
+		return sets
+	}
+	return slices.DeleteFunc(sets, func(s verdict.PackageSet) bool { return !s.Releases.Holds(release) })
 }
 
 // Extensions are the names that PackageSets knows, sorted.

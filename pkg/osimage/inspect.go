@@ -95,6 +95,8 @@ type Inspection struct {
 // A LayerInfo is a layer as the manifest names it.
 type LayerInfo struct {
 	Digest verdict.Digest `json:"digest"`
+	// DiffID is the digest of the uncompressed layer.
+	DiffID verdict.Digest `json:"diffID,omitempty"`
 	// Bytes is the size as it is fetched.
 	Bytes int64 `json:"bytes"`
 	// Derived says that it follows the encapsulated commit.
@@ -132,6 +134,8 @@ type InspectOptions struct {
 	// Full also reads what costs a layer or the whole image: the rpm database, the
 	// packages of extensions images before 4.19, the commit of machine-os-content.
 	Full bool
+	// Offer reads the packages of an extensions image whatever that costs.
+	Offer bool
 	// Extensions says that it is an extensions image; before 4.22 no label does.
 	Extensions bool
 }
@@ -210,7 +214,11 @@ func (i *Inspection) layers(m Manifest, c format.ImageConfig) {
 	derived := derivedLayers(c, verdict.Known(m))
 	n, ok := derived.Get()
 	for at, l := range m.Layers {
-		i.Layers = append(i.Layers, LayerInfo{Digest: l.Digest, Bytes: l.Size, Derived: ok && at >= len(m.Layers)-n})
+		layer := LayerInfo{Digest: l.Digest, Bytes: l.Size, Derived: ok && at >= len(m.Layers)-n}
+		if len(c.DiffIDs) == len(m.Layers) {
+			layer.DiffID = c.DiffIDs[at]
+		}
+		i.Layers = append(i.Layers, layer)
 	}
 	switch {
 	case i.Kind != KindOS:
@@ -280,7 +288,7 @@ func (img *Image) inspectOffer(ctx context.Context, opts InspectOptions, m Manif
 		return nil
 	}
 	i.Offer = &Offer{Names: names}
-	if !opts.Full && last > maxCheap {
+	if !opts.Full && !opts.Offer && last > maxCheap {
 		i.Offer.Unknown = fmt.Sprintf("reading the packages costs up to %d MB, which --full allows", layerBytes(m)/1e6)
 		return nil
 	}

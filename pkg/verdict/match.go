@@ -11,6 +11,10 @@ func (r ReleaseRange) holds(x release) bool {
 	return x == release{} || !x.before(parseRelease(r.Since)) && x.before(parseRelease(r.Before))
 }
 
+// Holds reports whether a release such as "4.16.3" is in the range, or may be since
+// it cannot be read.
+func (r ReleaseRange) Holds(version string) bool { return r.holds(parseRelease(version)) }
+
 // String names the range for a person.
 func (r ReleaseRange) String() string { return fmt.Sprintf("%s to before %s", r.Since, r.Before) }
 
