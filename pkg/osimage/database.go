@@ -3,7 +3,6 @@ package osimage
 import (
 	"archive/tar"
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -205,7 +204,7 @@ func (s *databaseScan) keep(ctx context.Context, t io.Reader, h *tar.Header, nam
 		return noEOF(err)
 	}
 	named := s.open[name]
-	if !named && !bytes.HasPrefix(magic, []byte("SQLite format 3\x00")) {
+	if !named && !rpmdb.Looks(magic) {
 		return nil
 	}
 	if h.Size > rpmdb.MaxSize {

@@ -40,7 +40,7 @@ func openFile(db io.ReaderAt, size int64) (*file, error) {
 		return nil, err
 	}
 	if n < len(magic) || string(h[:len(magic)]) != magic {
-		return nil, ErrNotSQLite
+		return nil, ErrNotDatabase
 	}
 	if n < len(h) {
 		return nil, errors.New("malformed: the header ends early")

@@ -1,6 +1,7 @@
 // Package rpmdb lists the packages of an rpm database: one of rpm's sqlite
-// backend (rpmdb.sqlite; EL9 and later). It reads just that one table of the
-// SQLite file, and of each package's header just the name and version.
+// backend (rpmdb.sqlite; EL9 and later), of its ndb backend (Packages.db; SUSE)
+// or of Berkeley DB (Packages; up to EL8). It reads just the packages, and of each
+// package's header just the name and version.
 //
 // A list is the whole list or an error.
 package rpmdb
@@ -26,9 +27,13 @@ const (
 	maxSchemaSize = 64 << 10
 )
 
-// ErrNotSQLite is wrapped by the error about a file that is no SQLite
-// database: rpm's older backends are not read.
-var ErrNotSQLite = errors.New("not a sqlite database")
+// ErrNotDatabase is wrapped by the error about a file of none of these forms.
+var ErrNotDatabase = errors.New("not an rpm database: neither sqlite nor ndb nor Berkeley DB")
+
+// Looks reports whether a file that begins so, by 16 bytes, may be an rpm database.
+func Looks(head []byte) bool {
+	return strings.HasPrefix(string(head), magic) || strings.HasPrefix(string(head), ndbMagic) || berkeleyOrder(head) != nil
+}
 
 // List returns the installed packages in the order in which they are stored.
 // Public keys, which rpm stores like packages (gpg-pubkey), are left out, as
@@ -47,6 +52,25 @@ func list(db io.ReaderAt, size int64) ([]verdict.Package, error) {
 	if size > MaxSize {
 		return nil, fmt.Errorf("%d bytes, over the limit of %d", size, MaxSize)
 	}
+	head := make([]byte, hashMetaSize)
+	n, err := db.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	head = head[:min(int64(n), size)]
+	order := berkeleyOrder(head)
+	switch {
+	case strings.HasPrefix(string(head), magic):
+		return listSQLite(db, size)
+	case strings.HasPrefix(string(head), ndbMagic):
+		return listNDB(db, size)
+	case order != nil:
+		return listBerkeley(db, size, order)
+	}
+	return nil, ErrNotDatabase
+}
+
+func listSQLite(db io.ReaderAt, size int64) ([]verdict.Package, error) {
 	f, err := openFile(db, size)
 	if err != nil {
 		return nil, err

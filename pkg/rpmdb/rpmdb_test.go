@@ -182,10 +182,10 @@ func TestHostile(t *testing.T) {
 	change := func(at int, b string) string { return real[:at] + b + real[at+len(b):] }
 	const page = 4096
 	tests := []struct{ name, content, want string }{
-		{"empty", "", "not a sqlite database"},
-		{"text", strings.Repeat("no database\n", 100), "not a sqlite database"},
-		{"Berkeley DB", strings.Repeat("\x00", 12) + "\x61\x15\x06\x00" + strings.Repeat("\x00", 4096), "not a sqlite database"},
-		{"ndb", "RpmP" + strings.Repeat("\x00", 4096), "not a sqlite database"},
+		{"empty", "", "not an rpm database"},
+		{"text", strings.Repeat("no database\n", 100), "not an rpm database"},
+		{"Berkeley DB", strings.Repeat("\x00", 12) + "\x61\x15\x06\x00" + strings.Repeat("\x00", 4096), "pages of 0 bytes"},
+		{"ndb", "RpmP" + strings.Repeat("\x00", 4096), "0 pages of slots"},
 		{"magic alone", "SQLite format 3\x00", "header ends early"},
 		{"header alone", real[:100], "malformed"},
 		{"half", real[:len(real)/2], "malformed"},
@@ -387,7 +387,7 @@ func TestReadError(t *testing.T) {
 	if _, err := rpmdb.List(strings.NewReader(content), rpmdb.MaxSize+1); err == nil || !strings.Contains(err.Error(), "limit") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := list(""); !errors.Is(err, rpmdb.ErrNotSQLite) {
+	if _, err := list(""); !errors.Is(err, rpmdb.ErrNotDatabase) {
 		t.Errorf("got %v", err)
 	}
 }
