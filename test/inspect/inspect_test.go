@@ -56,7 +56,7 @@ func (d document) asRPM(t *testing.T, packages []sysroot.Package, source string)
 }
 
 // database are files of an image that has the rpm database.
-func database(t *testing.T, name string, packages []sysroot.Package) map[string]sysroot.File {
+func database(t testing.TB, name string, packages []sysroot.Package) map[string]sysroot.File {
 	t.Helper()
 	db, err := sysroot.RPMDatabase(packages)
 	if err != nil {
@@ -66,7 +66,7 @@ func database(t *testing.T, name string, packages []sysroot.Package) map[string]
 }
 
 // metadata is the layer that node images have on top.
-func metadata(t *testing.T, packages []sysroot.Package) nativeimage.DerivedLayer {
+func metadata(t testing.TB, packages []sysroot.Package) nativeimage.DerivedLayer {
 	t.Helper()
 	var list [][]string
 	for _, p := range packages {

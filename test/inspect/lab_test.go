@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
+	"time"
 
 	"github.com/oneboot/oneboot/test/nativeimage"
 	"github.com/oneboot/oneboot/test/registry"
@@ -42,7 +43,7 @@ type lab struct {
 	auth  string
 }
 
-func newLab(t *testing.T) *lab {
+func newLab(t testing.TB) *lab {
 	t.Helper()
 	dir := sysroot.TempDir(t)
 	l := &lab{dir: dir, root: filepath.Join(dir, "root"), auth: filepath.Join(dir, "auth.json")}
@@ -54,13 +55,19 @@ func newLab(t *testing.T) *lab {
 	if l.build, err = sysroot.New(filepath.Join(dir, "build")); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(l.root, "etc/containers/certs.d", l.reg.Host, "ca.crt"), l.reg.CA)
-	write(t, filepath.Join(l.root, "etc/containers/policy.json"), []byte(`{"default":[{"type":"insecureAcceptAnything"}]}`))
-	write(t, l.auth, []byte(`{"auths":{"`+l.reg.Host+`":{"auth":"a2ltOnNlY3JldA=="}}}`))
+	l.configure(t)
 	return l
 }
 
-func write(t *testing.T, name string, content []byte) {
+// configure has the root know the registry.
+func (l *lab) configure(t testing.TB) {
+	t.Helper()
+	write(t, filepath.Join(l.root, "etc/containers/certs.d", l.reg.Host, "ca.crt"), l.reg.CA)
+	write(t, filepath.Join(l.root, "etc/containers/policy.json"), []byte(`{"default":[{"type":"insecureAcceptAnything"}]}`))
+	write(t, l.auth, []byte(`{"auths":{"`+l.reg.Host+`":{"auth":"a2ltOnNlY3JldA=="}}}`))
+}
+
+func write(t testing.TB, name string, content []byte) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		t.Fatal(err)
@@ -71,7 +78,7 @@ func write(t *testing.T, name string, content []byte) {
 }
 
 // image builds the image of a tree's commit.
-func (l *lab) image(t *testing.T, tree sysroot.Tree, commit sysroot.CommitOptions, opts nativeimage.Options) *nativeimage.Image {
+func (l *lab) image(t testing.TB, tree sysroot.Tree, commit sysroot.CommitOptions, opts nativeimage.Options) *nativeimage.Image {
 	t.Helper()
 	c, err := l.build.CommitTree(tree, commit)
 	if err != nil {
@@ -84,7 +91,7 @@ func (l *lab) image(t *testing.T, tree sysroot.Tree, commit sysroot.CommitOption
 	return m
 }
 
-func derive(t *testing.T, base *nativeimage.Image, labels map[string]string, layers ...nativeimage.DerivedLayer) *nativeimage.Image {
+func derive(t testing.TB, base *nativeimage.Image, labels map[string]string, layers ...nativeimage.DerivedLayer) *nativeimage.Image {
 	t.Helper()
 	m, err := nativeimage.Derive(t.TempDir(), base, labels, layers...)
 	if err != nil {
@@ -93,7 +100,7 @@ func derive(t *testing.T, base *nativeimage.Image, labels map[string]string, lay
 	return m
 }
 
-func (l *lab) push(t *testing.T, name string, m *nativeimage.Image) string {
+func (l *lab) push(t testing.TB, name string, m *nativeimage.Image) string {
 	t.Helper()
 	d, err := l.reg.Push(name, m)
 	if err != nil {
@@ -104,28 +111,51 @@ func (l *lab) push(t *testing.T, name string, m *nativeimage.Image) string {
 }
 
 // run runs the program and returns its exit status.
-func (l *lab) run(t *testing.T, args ...string) (stdout, stderr string, status int) {
+func (l *lab) run(t testing.TB, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	stdout, stderr, status, _ = l.measure(t, args...)
 	return stdout, stderr, status
 }
 
 // measure is run that also says how much memory was needed at most, in KiB.
-func (l *lab) measure(t *testing.T, args ...string) (stdout, stderr string, status int, peak int64) {
+func (l *lab) measure(t testing.TB, args ...string) (stdout, stderr string, status int, peak int64) {
 	t.Helper()
 	cmd := exec.Command(program, append(args, "--root", l.root, "--authfile", l.auth)...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
+	peak, err := runWatched(cmd)
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-	if !ok {
-		t.Fatal("the system does not say what a process used")
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode(), peak
+}
+
+// runWatched runs a program and returns the most memory that it was seen to have
+// used, in KiB. The kernel's own account at exit will not do: it begins with the
+// memory of the process that forked it.
+func runWatched(cmd *exec.Cmd) (kib int64, err error) {
+	if err := cmd.Start(); err != nil {
+		return 0, err
 	}
-	return out.String(), errs.String(), cmd.ProcessState.ExitCode(), usage.Maxrss
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid)) // gone at the end
+		for line := range strings.Lines(string(status)) {
+			var now int64
+			if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &now); n == 1 {
+				kib = max(kib, now)
+			}
+		}
+		select {
+		case err := <-ended:
+			return kib, err
+		case <-tick.C:
+		}
+	}
 }
 
 // A document is what inspect prints, as a program that knows nothing of ours
@@ -153,7 +183,7 @@ type fact struct {
 	Absent                 bool
 }
 
-func (l *lab) inspect(t *testing.T, args ...string) document {
+func (l *lab) inspect(t testing.TB, args ...string) document {
 	t.Helper()
 	out, errs, status := l.run(t, append([]string{"inspect", "-o", "json"}, args...)...)
 	if status != 0 || errs != "" {
@@ -167,7 +197,7 @@ func (l *lab) inspect(t *testing.T, args ...string) document {
 }
 
 // rpm is what rpm says is installed below a root: name and [epoch:]version-release.arch.
-func rpm(t *testing.T, packages []sysroot.Package) map[string]string {
+func rpm(t testing.TB, packages []sysroot.Package) map[string]string {
 	t.Helper()
 	root := t.TempDir()
 	db, err := sysroot.RPMDatabase(packages)

@@ -1,0 +1,160 @@
+package inspect
+
+import (
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+const (
+	// roundTrip is how long an answer of a far registry takes at least.
+	roundTrip = 100 * time.Millisecond
+	// flightChunk and flightChunks bound what is under way in one direction: 2 MiB,
+	// which is 40 MB a second for each connection.
+	flightChunk  = 32 << 10
+	flightChunks = 64
+)
+
+// A relay stands before a registry and makes it as slow as a far one. Kernels that
+// run tests may have no netem.
+type relay struct {
+	addr, to string
+	// received are the bytes that clients were sent, with those of TLS.
+	received atomic.Int64
+	listener net.Listener
+	open     sync.WaitGroup
+	closing  chan struct{}
+}
+
+func startRelay(t testing.TB, to string) *relay {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{addr: l.Addr().String(), to: to, listener: l, closing: make(chan struct{})}
+	r.open.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			r.open.Go(func() { r.serve(c) })
+		}
+	})
+	t.Cleanup(func() {
+		close(r.closing)
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		r.open.Wait()
+	})
+	return r
+}
+
+// serve carries one connection. Its first bytes wait a round trip longer, since the
+// far end would have had to accept it.
+func (r *relay) serve(client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("tcp", r.to)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	ended := make(chan struct{})
+	var ways sync.WaitGroup
+	ways.Go(func() { carry(server, client, roundTrip, nil) })
+	ways.Go(func() { carry(client, server, 0, &r.received) })
+	go func() { ways.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-r.closing:
+		client.Close()
+		server.Close()
+		<-ended
+	}
+}
+
+// A parcel is under way until it is due.
+type parcel struct {
+	bytes []byte
+	due   time.Time
+}
+
+// carry copies with half a round trip of delay, the first bytes with more. When one
+// side ends so does the other.
+func carry(to, from net.Conn, first time.Duration, count *atomic.Int64) {
+	flight := make(chan parcel, flightChunks)
+	go func() {
+		defer close(flight)
+		for extra := first; ; extra = 0 {
+			b := make([]byte, flightChunk)
+			n, err := from.Read(b)
+			if n > 0 {
+				flight <- parcel{b[:n], time.Now().Add(extra + roundTrip/2)}
+			}
+			if err != nil {
+				return
+			}
+			if extra > 0 {
+				// What follows must not overtake it.
+				time.Sleep(extra)
+			}
+		}
+	}()
+	var failed error
+	for p := range flight {
+		if failed != nil {
+			continue // the reader must not wait for room
+		}
+		time.Sleep(time.Until(p.due))
+		n, err := to.Write(p.bytes)
+		if count != nil {
+			count.Add(int64(n))
+		}
+		if failed = err; err != nil {
+			from.Close()
+		}
+	}
+	to.Close()
+}
+
+func TestRelay(t *testing.T) {
+	echo, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer echo.Close()
+	go func() {
+		c, err := echo.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = io.Copy(c, c)
+		c.Close()
+	}()
+	r := startRelay(t, echo.Addr().String())
+	c, err := net.Dial("tcp", r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for i, least := range []time.Duration{2 * roundTrip, roundTrip} {
+		began := time.Now()
+		if _, err := c.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, make([]byte, 5)); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took < least || took > least+roundTrip {
+			t.Errorf("answer %d took %s, want about %s", i, took, least)
+		}
+	}
+	if n := r.received.Load(); n != 10 {
+		t.Errorf("%d bytes were counted, want 10", n)
+	}
+}
