@@ -111,11 +111,11 @@ func carry(to, from net.Conn, first time.Duration, count *atomic.Int64) {
 			continue // the reader must not wait for room
 		}
 		time.Sleep(time.Until(p.due))
-		n, err := to.Write(p.bytes)
 		if count != nil {
-			count.Add(int64(n))
+			// Before, so that who has received them finds them counted.
+			count.Add(int64(len(p.bytes)))
 		}
-		if failed = err; err != nil {
+		if _, failed = to.Write(p.bytes); failed != nil {
 			from.Close()
 		}
 	}
