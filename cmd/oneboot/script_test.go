@@ -50,7 +50,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"status": scriptStatus, "node": scriptNode, "normal": scriptNormal, "columns": scriptColumns,
 			"disagree": scriptDisagree, "cut": scriptCut, "hold": scriptHold,
-			"serve": scriptServe, "release": scriptRelease,
+			"serve": scriptServe, "release": scriptRelease, "image": scriptImage,
 		},
 	})
 }
