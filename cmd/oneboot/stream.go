@@ -16,7 +16,7 @@ import (
 func newStream() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stream",
-		Short: "The CoreOS disk images of a release: print, list, convert",
+		Short: "The CoreOS disk images of a release: print, list, download, mirror",
 		Long: `What CoreOS disk images a release of OpenShift or OKD, or a stream of Fedora
 CoreOS, has. SOURCE is one of
 
@@ -29,7 +29,7 @@ CoreOS, has. SOURCE is one of
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newStreamPrint(), newStreamList(), newStreamConvert())
+	cmd.AddCommand(newStreamPrint(), newStreamList(), newStreamConvert(), newStreamDownload(), newStreamMirror())
 	return cmd
 }
 

@@ -87,7 +87,7 @@ func TestPackagesOfDatabase(t *testing.T) {
 		{"database is a folder", func(t *testing.T, tree string) { mkdir(t, filepath.Join(tree, share)) }, "is a directory"},
 		{"none", func(*testing.T, string) {}, "there is no rpm database"},
 		{"Berkeley DB", func(t *testing.T, tree string) { write(t, filepath.Join(tree, "usr/share/rpm/Packages"), "x") }, "there is no rpm database"},
-		{"no database", func(t *testing.T, tree string) { write(t, filepath.Join(tree, share), "x") }, "not a sqlite database"},
+		{"no database", func(t *testing.T, tree string) { write(t, filepath.Join(tree, share), "x") }, "not an rpm database"},
 		{"half a database", func(t *testing.T, tree string) { write(t, filepath.Join(tree, share), content[:len(content)/2]) }, "malformed"},
 	}
 	for _, tt := range tests {

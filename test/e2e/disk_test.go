@@ -85,7 +85,6 @@ func (d *diskLab) config(t *testing.T, name string, mc sysroot.MachineConfig) st
 
 type diskOptions struct {
 	origin, stateroot string
-	commit            string
 }
 
 // physicalRoot makes the root of a disk that never booted.

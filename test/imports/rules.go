@@ -206,9 +206,10 @@ func callProblem(from, pkg, function string) string {
 	switch {
 	case pkg == "os" && function == "Exit" && r.level != levelCommand:
 		return "only a command ends the program"
-	case writes(pkg, function) && r.path != "daemon" && r.path != "pkg/osimage":
+	case writes(pkg, function) && r.path != "daemon" && r.path != "pkg/osimage" && r.path != "pkg/bootimage":
 		// pkg/osimage keeps private copies of the host's registry
-		// configuration in a temporary folder of its own.
+		// configuration in a temporary folder of its own; pkg/bootimage writes
+		// what was asked for into the caller's folder, not to the host.
 		return "only daemon changes files"
 	case r.level == levelCommand && reads(pkg, function):
 		return "host files are read through pkg/hostfs"
