@@ -156,15 +156,12 @@ func (d *diskRun) checkPool() verdict.Check {
 	if d.opts.MachineConfigFile == "" {
 		return verdict.Check{Detail: "what the pool wants beside the image (kernel arguments, extensions, kernel type, FIPS) is not known: name its rendered MachineConfig with --machineconfig"}
 	}
-	if d.opts.Image == "" {
-		return verdict.Check{Outcome: verdict.OutcomeSame, Booted: d.root.osImageURL}
-	}
 	have, err := poolImage(d.opts.MachineConfigFile)
 	if err != nil {
 		return verdict.Check{Detail: err.Error()}
 	}
 	image := strings.TrimPrefix(d.opts.Image, "docker://")
-	if have != image {
+	if image != "" && have != image {
 		return verdict.Check{Outcome: verdict.OutcomeDiffers, Booted: image, Target: have, Detail: fmt.Sprintf("the MachineConfig's osImageURL is %s, not --image %s", have, image)}
 	}
 	return verdict.Check{Outcome: verdict.OutcomeSame, Booted: have}

@@ -36,7 +36,6 @@ type rootFacts struct {
 	stamp, booted, baked verdict.Fact[bool]
 	deployments          int
 	fips                 verdict.Fact[bool]
-	osImageURL           string
 }
 
 func readRootFacts(root *hostfs.Root, res *Result) rootFacts {
@@ -47,7 +46,7 @@ func readRootFacts(root *hostfs.Root, res *Result) rootFacts {
 	}
 	f.arch, _ = res.Booted.Architecture.Get()
 	if mc, ok := res.Target.MachineConfig.Get(); ok {
-		f.fips, f.osImageURL = verdict.Known(mc.FIPS), mc.OSImageURL
+		f.fips = verdict.Known(mc.FIPS)
 	}
 	d := res.deployment
 	if d == nil {

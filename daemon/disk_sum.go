@@ -49,8 +49,9 @@ func (d *diskRun) compareSum(ctx context.Context, f *os.File) error {
 	if err != nil {
 		return err
 	}
-	d.sum = verdict.Check{Outcome: verdict.OutcomeSame, Booted: have, Target: want}
+	d.sum = verdict.Check{Outcome: verdict.OutcomeSame, Booted: "as in " + filepath.Base(name)}
 	if have != want {
+		d.sum.Booted, d.sum.Target = have, want
 		d.sum.Outcome, d.sum.Detail = verdict.OutcomeDiffers, fmt.Sprintf("the image is %s, %s says %s", have, name, want)
 	}
 	return nil
@@ -129,7 +130,7 @@ func (d *diskRun) writeSum(ctx context.Context, f *os.File) error {
 		return fmt.Errorf("writing %s: %w", name, bare(err))
 	}
 	i := len(d.report.Checks) - 1
-	d.report.Checks[i] = verdict.Check{Name: DiskCheckSum, Outcome: verdict.OutcomeSame, Booted: sum, Target: sum, Detail: "written to " + name}
+	d.report.Checks[i] = verdict.Check{Name: DiskCheckSum, Outcome: verdict.OutcomeSame, Booted: "written to " + filepath.Base(name)}
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -150,7 +151,7 @@ func diskText(path string, r *daemon.DiskReport) string {
 	}
 	printChecks(&b, verdict.Verdict{Checks: r.Checks, Errors: errs})
 	if v := r.Verdict; v != nil {
-		printDiskVerdict(&b, *v)
+		printDiskVerdict(&b, *v, r.Checks)
 	}
 	for _, s := range r.Warnings {
 		writeWrapped(&b, "warning: "+clean(s), "  ")
@@ -180,8 +181,11 @@ func diskHeadline(path string, r *daemon.DiskReport) string {
 
 // printDiskVerdict shows the checks of the verdict that are not the same, and
 // what the machine-config-daemon would do.
-func printDiskVerdict(b *strings.Builder, v verdict.Verdict) {
-	if v.Action == verdict.Skip && v.MCO.WouldSkip {
+func printDiskVerdict(b *strings.Builder, v verdict.Verdict, checks []verdict.Check) {
+	skips := slices.ContainsFunc(checks, func(c verdict.Check) bool {
+		return c.Name == daemon.DiskCheckMCD && c.Outcome == verdict.OutcomeSame
+	})
+	if v.Action == verdict.Skip && skips {
 		return
 	}
 	b.WriteString("\n")
@@ -197,7 +201,9 @@ func printDiskVerdict(b *strings.Builder, v verdict.Verdict) {
 		printChecks(b, open)
 		b.WriteString("\n")
 	}
-	printMCO(b, v)
+	if !skips {
+		printMCO(b, v)
+	}
 	if v.Cost != nil {
 		writeWrapped(b, "A pivot would fetch "+costText(*v.Cost)+".", "")
 	}

@@ -49,7 +49,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"status": scriptStatus, "node": scriptNode, "normal": scriptNormal, "columns": scriptColumns,
-			"disagree": scriptDisagree, "cut": scriptCut, "hold": scriptHold,
+			"disagree": scriptDisagree, "disk": scriptDisk, "cut": scriptCut, "hold": scriptHold,
 			"serve": scriptServe, "release": scriptRelease, "image": scriptImage,
 		},
 	})
