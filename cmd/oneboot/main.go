@@ -120,7 +120,7 @@ unreadable or late means that the node goes on as always.`,
 	}
 	cmd.AddCommand(
 		newAnalyze(), newFirstboot(), newRevert(), newShow(), newCollect(),
-		newInspect(), newDiff(), newValidate(), newDisk(),
+		newInspect(), newDiff(), newValidate(), newPlan(), newDisk(),
 		newStream(),
 		newVersion(),
 	)

@@ -70,9 +70,13 @@ const (
 // against that of the reference where it pins one.
 type Inspection struct {
 	// Image is the reference, Digest that of the manifest for Architecture.
-	Image        string         `json:"image"`
-	Kind         Kind           `json:"kind"`
-	Digest       verdict.Digest `json:"digest"`
+	Image  string         `json:"image"`
+	Kind   Kind           `json:"kind"`
+	Digest verdict.Digest `json:"digest"`
+	// ConfigDigest is that of the image's config, List says that the reference names
+	// a manifest list.
+	ConfigDigest verdict.Digest `json:"configDigest"`
+	List         bool           `json:"manifestList"`
 	Architecture string         `json:"architecture"`
 	// Facts are those of an OS image; others have none.
 	Facts  map[FactName]Fact `json:"facts"`
@@ -151,7 +155,7 @@ func (img *Image) Inspect(ctx context.Context, opts InspectOptions) (*Inspection
 	if err != nil {
 		return nil, err
 	}
-	i := &Inspection{Image: img.name, Digest: m.Digest, Architecture: c.Architecture, Facts: map[FactName]Fact{}, Labels: c.Labels, Bytes: layerBytes(m)}
+	i := &Inspection{Image: img.name, Digest: m.Digest, ConfigDigest: m.ConfigDigest, List: img.isList(), Architecture: c.Architecture, Facts: map[FactName]Fact{}, Labels: c.Labels, Bytes: layerBytes(m)}
 	i.Kind = kindOfImage(m, c)
 	if opts.Extensions {
 		i.Kind = KindExtensions
@@ -182,6 +186,13 @@ func (img *Image) Inspect(ctx context.Context, opts InspectOptions) (*Inspection
 	i.packageFacts(c)
 	i.nameFacts(c)
 	return i, nil
+}
+
+// isList reports whether what was fetched first was a manifest list.
+func (img *Image) isList() bool {
+	img.mu.Lock()
+	defer img.mu.Unlock()
+	return img.top.done && img.top.err == nil && img.top.value.digest != img.instance.value.digest
 }
 
 // unknownText is an error without the image's name, which the reader knows.

@@ -1,0 +1,309 @@
+// Package fleet reads objects of a cluster or of a GitOps repository into what
+// package forecast compares: sources of new nodes, and what their pools want. It
+// reads documents, not files: the caller says where each is from.
+package fleet
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Bounds of a document. etcd keeps no object beyond 1.5 MiB.
+const (
+	// MaxFile bounds a file, in bytes: a List of all objects of a large cluster.
+	MaxFile      = 64 << 20
+	maxDocument  = 4 << 20
+	maxDepth     = 64
+	maxValues    = 100_000
+	maxDocuments = 100_000
+)
+
+// A Problem is a document that could not be read.
+type Problem struct {
+	File string `json:"file"`
+	// Line counts from 1; 0 for the file as a whole.
+	Line    int    `json:"line,omitempty"`
+	Message string `json:"message"`
+}
+
+// A document is one object and where it is from.
+type document struct {
+	file string
+	line int
+	body map[string]any
+}
+
+var (
+	kindLine  = regexp.MustCompile(`(?m)^["']?kind["']?:[ \t]*["']?([A-Za-z]+)["']?[ \t\r]*(?:#.*)?$`)
+	itemsLine = regexp.MustCompile(`(?m)^items:[ \t\r]*$`)
+)
+
+// Add reads a file of YAML or JSON: one object, several documents, Lists. Kinds that
+// do not matter are passed over; what cannot be read is a Problem, and the rest is
+// read.
+func (f *Fleet) Add(file string, b []byte) {
+	if len(b) > MaxFile {
+		f.problem(file, 0, fmt.Errorf("it has %d bytes, over the limit of %d", len(b), MaxFile))
+		return
+	}
+	trimmed := bytes.TrimSpace(b)
+	if len(trimmed) > 0 && trimmed[0] == '{' {
+		f.addJSON(file, trimmed)
+		return
+	}
+	line := 1
+	for _, d := range splitDocuments(b) {
+		f.addYAML(file, line, d)
+		line += bytes.Count(d, []byte("\n"))
+	}
+}
+
+// splitDocuments cuts a YAML stream before each line that is its separator.
+func splitDocuments(b []byte) [][]byte {
+	var all [][]byte
+	start := 0
+	for at := 0; at < len(b); {
+		end := bytes.IndexByte(b[at:], '\n')
+		next := len(b)
+		if end >= 0 {
+			next = at + end + 1
+		}
+		if l := bytes.TrimRight(b[at:next], " \t\r\n"); at > start && (bytes.Equal(l, []byte("---")) || bytes.HasPrefix(l, []byte("--- "))) {
+			all = append(all, b[start:at])
+			start = at
+		}
+		at = next
+	}
+	return append(all, b[start:])
+}
+
+func (f *Fleet) addYAML(file string, line int, b []byte) {
+	m := kindLine.FindSubmatch(b)
+	if m != nil && strings.HasSuffix(string(m[1]), "List") {
+		if f.addList(file, line, b) {
+			return
+		}
+	} else if m != nil && !matters(string(m[1])) {
+		f.passed++
+		return
+	}
+	body, err := decodeYAML(b)
+	if err != nil {
+		f.problem(file, line, err)
+		return
+	}
+	f.addObject(file, line, body, 0)
+}
+
+// addList cuts a List in the form that kubectl and oc print, one item after the
+// other at the first column, so that only items that matter are decoded. It reports
+// whether the List has that form.
+func (f *Fleet) addList(file string, line int, b []byte) bool {
+	at := itemsLine.FindIndex(b)
+	if at == nil {
+		return false
+	}
+	rest := b[at[1]:]
+	number := line + bytes.Count(b[:at[1]], []byte("\n"))
+	var item []byte
+	began := 0
+	flush := func() {
+		if item != nil {
+			f.addYAML(file, began, item)
+		}
+		item = nil
+	}
+	for l := range bytes.Lines(rest) {
+		switch {
+		case bytes.HasPrefix(l, []byte("- ")):
+			flush()
+			began = number
+			item = append([]byte("  "), l[2:]...)
+			item = item[2:]
+		case item != nil && bytes.HasPrefix(l, []byte("  ")):
+			item = append(item, l[2:]...)
+		case item != nil && len(bytes.TrimSpace(l)) == 0:
+			item = append(item, l...)
+		case len(bytes.TrimSpace(l)) == 0:
+		default:
+			// The keys that follow the items.
+			flush()
+		}
+		number++
+	}
+	flush()
+	return true
+}
+
+// decodeYAML decodes one document, of bounded size and without what makes a small
+// one large.
+func decodeYAML(b []byte) (any, error) {
+	if len(b) > maxDocument {
+		return nil, fmt.Errorf("the document has %d bytes, over the limit of %d", len(b), maxDocument)
+	}
+	var n yaml.Node
+	err := yaml.Unmarshal(b, &n)
+	if err != nil {
+		return nil, err
+	}
+	values := 0
+	if err := checkNode(&n, 0, &values); err != nil {
+		return nil, err
+	}
+	var body any
+	if err := n.Decode(&body); err != nil {
+		return nil, err
+	}
+	return body, nil
+}
+
+func checkNode(n *yaml.Node, depth int, values *int) error {
+	*values++
+	switch {
+	case n.Kind == yaml.AliasNode:
+		return fmt.Errorf("line %d: a reference to an anchor: write the value out", n.Line)
+	case depth > maxDepth:
+		return fmt.Errorf("line %d: nested deeper than %d levels", n.Line, maxDepth)
+	case *values > maxValues:
+		return fmt.Errorf("line %d: more than %d values", n.Line, maxValues)
+	}
+	if n.Kind == yaml.MappingNode {
+		seen := map[string]bool{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			k := n.Content[i]
+			if seen[k.Value] {
+				return fmt.Errorf("line %d: the key %.80q appears twice", k.Line, k.Value)
+			}
+			seen[k.Value] = true
+		}
+	}
+	for _, c := range n.Content {
+		if err := checkNode(c, depth+1, values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Fleet) addJSON(file string, b []byte) {
+	d := json.NewDecoder(bytes.NewReader(b))
+	for {
+		var raw struct {
+			Kind  string            `json:"kind"`
+			Items []json.RawMessage `json:"items"`
+		}
+		var whole json.RawMessage
+		err := d.Decode(&whole)
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err == nil {
+			err = json.Unmarshal(whole, &raw)
+		}
+		if err != nil {
+			f.problem(file, 0, err)
+			return
+		}
+		if !strings.HasSuffix(raw.Kind, "List") {
+			raw.Items = []json.RawMessage{whole}
+		}
+		for _, item := range raw.Items {
+			var body any
+			switch {
+			case !jsonMatters(item):
+				f.passed++
+				continue
+			case len(item) > maxDocument:
+				f.problem(file, 0, fmt.Errorf("an object of %d bytes, over the limit of %d", len(item), maxDocument))
+				continue
+			}
+			if err := json.Unmarshal(item, &body); err != nil {
+				f.problem(file, 0, err)
+				continue
+			}
+			f.addObject(file, 0, body, 0)
+		}
+	}
+}
+
+func jsonMatters(b []byte) bool {
+	var o struct {
+		Kind string `json:"kind"`
+	}
+	return json.Unmarshal(b, &o) != nil || matters(o.Kind) || strings.HasSuffix(o.Kind, "List")
+}
+
+// addObject keeps an object, or those of a List.
+func (f *Fleet) addObject(file string, line int, body any, depth int) {
+	object, ok := body.(map[string]any)
+	if !ok {
+		if body != nil {
+			f.problem(file, line, errors.New("the document is not an object"))
+		}
+		return
+	}
+	kind := text(object, "kind")
+	if strings.HasSuffix(kind, "List") && depth == 0 {
+		items, _ := object["items"].([]any)
+		for _, item := range items {
+			f.addObject(file, line, item, 1)
+		}
+		return
+	}
+	if !matters(kind) {
+		f.passed++
+		return
+	}
+	if len(f.documents) >= maxDocuments {
+		f.problem(file, line, fmt.Errorf("more than %d objects", maxDocuments))
+		return
+	}
+	f.documents = append(f.documents, document{file, line, object})
+}
+
+func (f *Fleet) problem(file string, line int, err error) {
+	f.problems = append(f.problems, Problem{File: file, Line: line, Message: err.Error()})
+}
+
+// at walks to a value; nil where it is not there.
+func at(body any, path ...string) any {
+	for _, key := range path {
+		object, ok := body.(map[string]any)
+		if !ok {
+			return nil
+		}
+		body = object[key]
+	}
+	return body
+}
+
+// text is a string in an object; empty where there is none.
+func text(body any, path ...string) string {
+	s, _ := at(body, path...).(string)
+	return s
+}
+
+// texts is a list of strings.
+func texts(body any, path ...string) []string {
+	list, _ := at(body, path...).([]any)
+	var all []string
+	for _, v := range list {
+		if s, ok := v.(string); ok {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// yes is a boolean.
+func yes(body any, path ...string) bool {
+	b, _ := at(body, path...).(bool)
+	return b
+}
