@@ -213,8 +213,9 @@ func (c *container) answer(t *testing.T) string {
 }
 
 // authority matches what only tells whom to trust: with less of it, less can be
-// read. The deployment's programs tell the architecture: one will do.
-var authority = regexp.MustCompile(`\.crt$|^etc/(?:ssl|pki)(?:/|$)|\.[0-9]/usr/(?:bin|lib/systemd)/[a-z]+$`)
+// read. The deployment's programs tell the architecture: one will do. An aleph file
+// is shown, and nothing is ever decided by it.
+var authority = regexp.MustCompile(`\.crt$|aleph(?:-version)?\.json$|^etc/(?:ssl|pki)(?:/|$)|\.[0-9]/usr/(?:bin|lib/systemd)/[a-z]+$`)
 
 // content matches the objects of a bare repository: a link there is an object
 // of another kind.

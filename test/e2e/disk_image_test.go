@@ -211,7 +211,7 @@ func TestDiskCommands(t *testing.T) {
 	noTraces(t)
 	d := newDiskLab(t)
 	program := filepath.Join(t.TempDir(), "oneboot")
-	build := exec.Command("go", "build", "-o", program, "../../cmd/oneboot")
+	build := exec.Command("go", "build", "-tags", "containers_image_openpgp exclude_graphdriver_btrfs", "-o", program, "../../cmd/oneboot")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	program = filepath.Join(dir, "oneboot")
-	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/oneboot").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-tags", "containers_image_openpgp,exclude_graphdriver_btrfs", "-o", program, "../../cmd/oneboot").CombinedOutput(); err != nil {
 		panic(string(out))
 	}
 	code := m.Run()

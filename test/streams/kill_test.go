@@ -57,7 +57,7 @@ func (s *slowServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "oneboot")
-	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/oneboot").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-tags", "containers_image_openpgp,exclude_graphdriver_btrfs", "-o", program, "../../cmd/oneboot").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	s := &slowServer{file: make([]byte, 12<<20)}
