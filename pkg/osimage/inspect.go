@@ -84,6 +84,9 @@ type Inspection struct {
 	// Bytes is the size of all layers as they are fetched.
 	Bytes  int64             `json:"bytes"`
 	Labels map[string]string `json:"labels"`
+	// Components are the packages that the layers' annotations name, without versions;
+	// null where they have none.
+	Components []string `json:"components"`
 	// Packages are all that are installed; null where they are not known.
 	Packages []verdict.Package `json:"packages"`
 	// PackagesSource is where they were read, PackagesUnknown why they are not
@@ -155,7 +158,7 @@ func (img *Image) Inspect(ctx context.Context, opts InspectOptions) (*Inspection
 	if err != nil {
 		return nil, err
 	}
-	i := &Inspection{Image: img.name, Digest: m.Digest, ConfigDigest: m.ConfigDigest, List: img.isList(), Architecture: c.Architecture, Facts: map[FactName]Fact{}, Labels: c.Labels, Bytes: layerBytes(m)}
+	i := &Inspection{Image: img.name, Digest: m.Digest, ConfigDigest: m.ConfigDigest, List: img.isList(), Components: m.Components, Architecture: c.Architecture, Facts: map[FactName]Fact{}, Labels: c.Labels, Bytes: layerBytes(m)}
 	i.Kind = kindOfImage(m, c)
 	if opts.Extensions {
 		i.Kind = KindExtensions
@@ -360,6 +363,11 @@ func (i *Inspection) labelFact(c format.ImageConfig, packages []string) Fact {
 			if v := c.Labels[LabelKernel]; v != "" && v != "true" && v != "1" {
 				return Fact{Value: v, Source: SourceLabel}
 			}
+		}
+	}
+	for _, p := range packages {
+		if slices.Contains(i.Components, p) {
+			return Fact{Unknown: i.PackagesUnknown + "; the layers' annotations name " + p + ", without a version"}
 		}
 	}
 	return Fact{Unknown: i.PackagesUnknown}

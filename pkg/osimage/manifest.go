@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -34,6 +35,9 @@ type Manifest struct {
 	Layers []verdict.Layer
 	// LayerMediaTypes are the media types of Layers, in the same order.
 	LayerMediaTypes []string
+	// Components are what the layers' annotations name as their content: packages,
+	// without versions, sorted; nil where no layer has the annotation.
+	Components []string
 	// Annotations are the manifest's; Docker manifests have none.
 	Annotations map[string]string
 }
@@ -194,6 +198,7 @@ func parseManifest(raw rawManifest) (Manifest, error) {
 			return Manifest{}, fmt.Errorf("config of type %q: not a container image", oci.Config.MediaType)
 		}
 		m.Annotations = oci.Annotations
+		m.Components = componentsOf(oci.Layers)
 		parsed = oci
 	case manifest.DockerV2Schema2MediaType:
 		v2, err := manifest.Schema2FromManifest(raw.bytes)
@@ -232,4 +237,22 @@ func parseManifest(raw rawManifest) (Manifest, error) {
 // It only chooses how much to ask for first: the bytes tell what they are.
 func compressedType(mediaType string) bool {
 	return strings.HasSuffix(mediaType, "gzip") || strings.HasSuffix(mediaType, "zstd")
+}
+
+// annotationComponents is what ostree-ext writes on the layers of an image that it
+// chunks (container/encapsulate.rs): the components in the layer, separated by
+// commas. Builds upon the image lose it.
+const annotationComponents = "ostree.components"
+
+func componentsOf(layers []imgspecv1.Descriptor) []string {
+	var all []string
+	for _, l := range layers {
+		for name := range strings.SplitSeq(l.Annotations[annotationComponents], ",") {
+			if name = strings.TrimSpace(name); name != "" && len(all) < maxPackages {
+				all = append(all, name)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }

@@ -148,6 +148,28 @@ func TestSources(t *testing.T) {
 	}
 }
 
+// Where nothing tells a version, the layers' annotations still name the packages.
+func TestComponents(t *testing.T) {
+	l := newLab(t)
+	m := l.image(t, sysroot.Tree{FillerBytes: 4 << 20}, sysroot.CommitOptions{}, nativeimage.Options{Chunks: 8})
+	for i := range m.Layers {
+		if i == 1 {
+			m.Layers[i].Annotations = map[string]string{"ostree.components": "glibc,kernel-core"}
+		}
+	}
+	m, err := m.Edit(func(*nativeimage.Config) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := l.inspect(t, l.push(t, "os", m))
+	if f := d.OS.Facts["glibc"]; f.Value != "" || !strings.Contains(f.Unknown, "the layers' annotations name glibc, without a version") {
+		t.Errorf("glibc is %+v", f)
+	}
+	if f := d.OS.Facts["kernel-rt"]; f.Absent || strings.Contains(f.Unknown, "annotations") {
+		t.Errorf("kernel-rt is %+v", f)
+	}
+}
+
 func TestLegacy(t *testing.T) {
 	l := newLab(t)
 	base := installed()
