@@ -10,6 +10,7 @@ GO := go
 export CGO_ENABLED := 0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X main.version=$(VERSION)
+CONTROLLERGEN := sigs.k8s.io/controller-tools/cmd/controller-gen@v0.21.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 10s
 MCD := bin/machine-config-daemon bin/machine-config-daemon-4.20
@@ -79,6 +80,10 @@ lint: deps-go ## gofmt, go vet and staticcheck
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt would change:"; echo "$$out"; exit 1; }
 	$(GO) vet -tags "$(TAGS) $(FULLTAGS)" ./...
 	$(GO) run $(STATICCHECK) -tags "$(TAGS) $(FULLTAGS)" ./...
+
+.PHONY: generate
+generate: deps-go ## Generate the CRDs and the deep copies of pkg/api
+	$(GO) run $(CONTROLLERGEN) object paths=./pkg/api/... crd output:crd:dir=manifests/controller/base/crds
 
 .PHONY: fuzz
 fuzz: deps-go ## Run each fuzz target for FUZZTIME (10s)
