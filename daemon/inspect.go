@@ -83,15 +83,9 @@ type DriverToolkitView struct {
 	Unknown    string          `json:"unknown,omitempty"`
 }
 
-// The components of a release image, the current names first (OpenShift 4.19 and
-// later, 4.12 and later, before, OKD).
-func osComponents() []string {
-	return []string{"rhel-coreos", "rhel-coreos-10", "rhel-coreos-9", "rhel-coreos-8", "stream-coreos", "centos-stream-coreos-10", "centos-stream-coreos-9", "fedora-coreos", "machine-os-content"}
-}
-
 func extensionsComponents() []string {
 	var all []string
-	for _, name := range osComponents() {
+	for _, name := range osimage.OSComponents() {
 		all = append(all, name+"-extensions")
 	}
 	return all
@@ -204,9 +198,9 @@ func (in *inspector) release(ctx context.Context, refs map[string]string) error 
 			return img.Inspect(ctx, osimage.InspectOptions{Full: in.opts.Full, Offer: in.opts.Offer, Extensions: extensions})
 		}
 	}
-	ref := firstOf(refs, osComponents())
+	ref := firstOf(refs, osimage.OSComponents())
 	if ref == "" {
-		return fmt.Errorf("%s: the release names no OS image: none of %s", in.opts.Image, strings.Join(osComponents(), ", "))
+		return fmt.Errorf("%s: the release names no OS image: none of %s", in.opts.Image, strings.Join(osimage.OSComponents(), ", "))
 	}
 	var err error
 	if in.out.OS, err = in.image(ctx, ref, inspect(false)); err != nil {

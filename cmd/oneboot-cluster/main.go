@@ -1,8 +1,9 @@
 // Command oneboot-cluster is oneboot's part in the cluster: node reports on the
-// node that it runs on.
+// node that it runs on, controller keeps OSImages and FirstbootForecasts.
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -39,10 +40,14 @@ func newRoot() *cobra.Command {
 			ctrl.SetLogger(logr.FromSlogHandler(slog.NewJSONHandler(cmd.ErrOrStderr(), nil)))
 		},
 	}
-	cmd.AddCommand(newNode())
+	cmd.AddCommand(newNode(), newController())
 	cmd.CompletionOptions.HiddenDefaultCmd = true
 	return cmd
 }
+
+// leaderNamespace is the pod's own, which POD_NAMESPACE says; where it does not, that of
+// the manifests.
+func leaderNamespace() string { return cmp.Or(os.Getenv("POD_NAMESPACE"), "oneboot-controller") }
 
 // serving are the flags of what a manager serves.
 type serving struct {

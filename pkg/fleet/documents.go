@@ -65,6 +65,9 @@ func (f *Fleet) Add(file string, b []byte) {
 	}
 }
 
+// AddObject adds one object as it was decoded; from says where it is from.
+func (f *Fleet) AddObject(from string, body map[string]any) { f.addObject(from, 0, body, 0) }
+
 // splitDocuments cuts a YAML stream before each line that is its separator.
 func splitDocuments(b []byte) [][]byte {
 	var all [][]byte

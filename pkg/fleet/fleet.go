@@ -45,12 +45,14 @@ type osImage struct{ openShift, version, url, arch string }
 
 // matters reports whether a kind says something of new nodes.
 func matters(kind string) bool {
-	switch kind {
-	case "MachineSet", "ControlPlaneMachineSet", "BareMetalHost", "InfraEnv", "AgentServiceConfig", "ClusterImageSet", "ClusterInstance", "SiteConfig",
-		"NodePool", "MachineConfigPool", "MachineConfig", "MachineOSConfig", "ConfigMap", "ClusterVersion", "AgentClusterInstall":
-		return true
-	}
-	return false
+	_, found := slices.BinarySearch(Kinds(), kind)
+	return found
+}
+
+// Kinds are the kinds that matter.
+func Kinds() []string {
+	return []string{"AgentClusterInstall", "AgentServiceConfig", "BareMetalHost", "ClusterImageSet", "ClusterInstance", "ClusterVersion", "ConfigMap",
+		"ControlPlaneMachineSet", "InfraEnv", "MachineConfig", "MachineConfigPool", "MachineOSConfig", "MachineSet", "NodePool", "SiteConfig"}
 }
 
 // Problems are what could not be read.

@@ -50,3 +50,20 @@ func (img *Image) References(ctx context.Context) (map[string]string, error) {
 	}
 	return refs, nil
 }
+
+// OSComponents are the names of OS images in a release, the current ones first
+// (OpenShift 4.19 and later, 4.12 and later, before, OKD).
+func OSComponents() []string {
+	return []string{"rhel-coreos", "rhel-coreos-10", "rhel-coreos-9", "rhel-coreos-8", "stream-coreos", "centos-stream-coreos-10", "centos-stream-coreos-9", "fedora-coreos", "machine-os-content"}
+}
+
+// OSComponent is the OS image among the images of a release; empty where there is
+// none.
+func OSComponent(refs map[string]string) string {
+	for _, name := range OSComponents() {
+		if refs[name] != "" {
+			return refs[name]
+		}
+	}
+	return ""
+}

@@ -81,6 +81,9 @@ func newCluster(t *testing.T, overlay string) *cluster {
 	env := &envtest.Environment{BinaryAssetsDirectory: binaries, ErrorIfCRDPathMissing: true, CRDDirectoryPaths: []string{"testdata/crds",
 		api + "/security/v1/zz_generated.crd-manifests/0000_03_config-operator_01_securitycontextconstraints.crd.yaml",
 		api + "/machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_machineconfigs.crd.yaml",
+		api + "/machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_machineconfigpools-SelfManagedHA.crd.yaml",
+		api + "/machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_osimagestreams-SelfManagedHA.crd.yaml",
+		api + "/machine/v1beta1/zz_generated.crd-manifests/0000_10_machine-api_01_machinesets-Default.crd.yaml",
 	}}
 	config, err := env.Start()
 	if err != nil {
@@ -139,7 +142,7 @@ func (c *cluster) startServer(t *testing.T, args []string) {
 		_ = cmd.Wait()
 	})
 	eventually(t, "the API server", func() (string, bool) {
-		_, err := c.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
+		_, err := c.CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceDefault, metav1.GetOptions{})
 		return fmt.Sprint(err), err == nil
 	})
 }
@@ -158,12 +161,12 @@ func moduleDir(t *testing.T, module string) string {
 // not know is an error.
 func (c *cluster) applyOverlay(t *testing.T, overlay string) {
 	t.Helper()
-	all, err := clustermanifests.Render("../../manifests/node/" + overlay)
+	all, err := clustermanifests.Render("../../manifests/" + overlay)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, u := range all {
-		if ns := u.GetNamespace(); ns != "" && ns != namespace {
+		if ns := u.GetNamespace(); ns != "" && !strings.HasPrefix(ns, namespace) {
 			c.ensureNamespace(t, ns)
 		}
 		c.apply(t, u)
@@ -190,11 +193,16 @@ func (c *cluster) apply(t *testing.T, u *unstructured.Unstructured) {
 // addNode makes a Node and the pod of the DaemonSet that runs there.
 func (c *cluster) addNode(t *testing.T, name string, annotations map[string]string) {
 	t.Helper()
+	c.addNodeAlone(t, name, annotations)
+	c.addPod(t, "oneboot-"+name, name)
+}
+
+func (c *cluster) addNodeAlone(t *testing.T, name string, annotations map[string]string) {
+	t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations, Labels: map[string]string{"node-role.kubernetes.io/worker": ""}}}
 	if err := c.Create(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
-	c.addPod(t, "oneboot-"+name, name)
 }
 
 func (c *cluster) addPod(t *testing.T, name, node string) {
@@ -229,12 +237,19 @@ func (c *cluster) token(t *testing.T, account, pod string) string {
 	return got.Status.Token
 }
 
+func tokenRequest() *authenticationv1.TokenRequest { return &authenticationv1.TokenRequest{} }
+
+// configOf is the configuration of a client with a token.
+func (c *cluster) configOf(token string) *rest.Config {
+	config := rest.AnonymousClientConfig(c.config)
+	config.BearerToken = token
+	return config
+}
+
 // as is a client with a token.
 func (c *cluster) as(t *testing.T, token string) *kubernetes.Clientset {
 	t.Helper()
-	config := rest.AnonymousClientConfig(c.config)
-	config.BearerToken = token
-	return kubernetes.NewForConfigOrDie(config)
+	return kubernetes.NewForConfigOrDie(c.configOf(token))
 }
 
 // node reads a Node as the API server has it.
@@ -458,7 +473,7 @@ func freeAddress(t *testing.T) string {
 // eventually waits until what holds, and says what it got instead.
 func eventually(t *testing.T, what string, got func() (string, bool)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 	for {
 		now, ok := got()

@@ -98,15 +98,16 @@ func (r *run) scrape(t *testing.T, token string) (string, int) {
 }
 
 // reader is the token of somebody who may read metrics.
-func (c *cluster) reader(t *testing.T) string {
+func (c *cluster) reader(t *testing.T, role string) string {
 	t.Helper()
+	c.ensureNamespace(t, namespace)
 	for _, name := range []string{"prometheus", "nobody"} {
 		if err := c.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
 	}
 	b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "prometheus"},
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "oneboot-metrics-reader"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: "prometheus"}}}
 	if err := c.Create(t.Context(), b); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
@@ -141,8 +142,8 @@ func grep(text, word string) string {
 // TestNode is the life of one node: its first boot, a restart of the pod, later
 // boots, an update.
 func TestNode(t *testing.T) {
-	c := newCluster(t, "openshift")
-	reader := c.reader(t)
+	c := newCluster(t, "node/openshift")
+	reader := c.reader(t, "oneboot-metrics-reader")
 	h := newHost(t)
 	c.addNode(t, "n", settled)
 	h.configured(t, config, wanted)
@@ -232,7 +233,7 @@ func TestNode(t *testing.T) {
 // TestOwnNode: with what the manifests grant, a pod changes its own Node's
 // annotations under oneboot.dev/ and nothing else.
 func TestOwnNode(t *testing.T) {
-	c := newCluster(t, "openshift")
+	c := newCluster(t, "node/openshift")
 	c.addNode(t, "own", settled)
 	c.addNode(t, "other", settled)
 	pod := c.as(t, c.token(t, account, "oneboot-own"))
@@ -316,8 +317,8 @@ func (f *faulty) count() int {
 // TestFaults: the API server is busy, somebody else was faster, it goes away and
 // comes back, the pod's token is another one.
 func TestFaults(t *testing.T) {
-	c := newCluster(t, "kubernetes")
-	reader := c.reader(t)
+	c := newCluster(t, "node/kubernetes")
+	reader := c.reader(t, "oneboot-metrics-reader")
 	upstream, err := url.Parse(c.config.Host)
 	if err != nil {
 		t.Fatal(err)

@@ -176,3 +176,9 @@ func targetDigest(pullSpec string) string {
 	_, digest, _ := strings.Cut(pullSpec, "@")
 	return digest
 }
+
+// Outcome is the pool of a node and what became of its first pivot, as its annotations
+// say; empty where they say nothing.
+func Outcome(n *metav1.PartialObjectMetadata) (string, metrics.PivotState) {
+	return pool(n), metrics.PivotState(n.Annotations[annotationPivot])
+}
