@@ -85,6 +85,7 @@ func newCluster(t *testing.T, overlay string) *cluster {
 		api + "/machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_osimagestreams-SelfManagedHA.crd.yaml",
 		api + "/machine/v1beta1/zz_generated.crd-manifests/0000_10_machine-api_01_machinesets-Default.crd.yaml",
 	}}
+	env.ControlPlane.GetAPIServer().SecureServing.ListenAddr = envtest.ListenAddr{Address: "127.0.0.1", Port: strconv.Itoa(freePort(t))}
 	config, err := env.Start()
 	if err != nil {
 		t.Fatalf("starting the API server: %v: run make test-kube", err)
@@ -101,6 +102,21 @@ func newCluster(t *testing.T, overlay string) *cluster {
 	}
 	c.applyOverlay(t, overlay)
 	return c
+}
+
+// freePort is a port below those that the kernel gives to connections that go out
+// (32768 and up on Linux): while the server is dead, no client that looks for it can
+// get its port, and so no server that starts again finds it taken.
+func freePort(t *testing.T) int {
+	t.Helper()
+	for port := 20000 + os.Getpid()%1000*10; port < 32768; port++ {
+		if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			l.Close()
+			return port
+		}
+	}
+	t.Fatal("no port from 20000 to 32767 is free")
+	return 0
 }
 
 // killServer kills the API server, as a host that dies does; the function that it
@@ -134,12 +150,22 @@ func (c *cluster) killServer(t *testing.T) func() {
 func (c *cluster) startServer(t *testing.T, args []string) {
 	t.Helper()
 	cmd := exec.Command(args[0], args[1:]...)
+	said, err := os.Create(filepath.Join(t.TempDir(), "kube-apiserver.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = said, said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
+		said.Close()
+		if t.Failed() {
+			text, _ := os.ReadFile(said.Name())
+			t.Logf("the API server said:\n%s", text[max(0, len(text)-8<<10):])
+		}
 	})
 	eventually(t, "the API server", func() (string, bool) {
 		_, err := c.CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceDefault, metav1.GetOptions{})
