@@ -97,6 +97,18 @@ func (n *node) debugfs(write bool, request string) string {
 	return string(out)
 }
 
+// replay brings a disk whose power was cut to the state that the kernel finds when
+// it mounts it: debugfs reads what is in place, and not what is in the journal only.
+func (n *node) replay() {
+	n.t.Helper()
+	out, err := exec.Command("e2fsck", "-y", "-E", "journal_only", n.disk).CombinedOutput()
+	var exit *exec.ExitError
+	// 1 says that something was done.
+	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() > 1) {
+		n.t.Fatalf("replaying the journal: %v: %s", err, out)
+	}
+}
+
 // write puts a file on the disk, with the folders that it needs. Its owner is
 // root.
 func (n *node) write(name string, content []byte, mode os.FileMode) {
@@ -169,7 +181,7 @@ func (n *node) bootEntry() bootEntry {
 		all = append(all, e)
 	}
 	if len(all) == 0 {
-		n.t.Fatal("the disk has no boot entry")
+		n.t.Fatalf("the disk has no boot entry; debugfs says:\n%s", n.debugfs(false, "ls -l "+dir))
 	}
 	return slices.MaxFunc(all, func(a, b bootEntry) int { return cmp.Compare(a.version, b.version) })
 }
@@ -218,6 +230,9 @@ func (n *node) boot(cut func(string) bool) boot {
 	})
 	err = cmd.Wait()
 	b.processor = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	if b.killed {
+		n.replay()
+	}
 	n.t.Logf("a boot of %.0f s, %.0f s of processor time", time.Since(b.start).Seconds(), b.processor.Seconds())
 	if !late.Stop() {
 		n.t.Fatalf("the machine did not stop in time; its console:\n%s", b.console(60))
