@@ -4,8 +4,8 @@ SHELL := /bin/bash
 
 # Pure Go: no libgpgme, no libbtrfs.
 TAGS := containers_image_openpgp exclude_graphdriver_btrfs
-# The tests that only test-full runs.
-FULLTAGS := mcd boots kube
+# What only test-full runs, and the programs that write man pages.
+FULLTAGS := mcd boots kube manpages
 GO := go
 export CGO_ENABLED := 0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
@@ -37,6 +37,21 @@ image: deps-go ## Build the container images bin/oneboot.oci.tar and bin/oneboot
 	  GOARCH=$$arch $(GO) build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/$$name-$$arch ./cmd/$$name; \
 	  images="$$images $$arch=bin/$$name-$$arch"; \
 	done; $(GO) run -tags "$(TAGS)" ./test/image -name $$name -o bin/$$name.oci.tar $$images; done
+
+# VERSION, ARCHES and what is committed decide every byte.
+RELEASEARCHES ?= amd64 arm64 ppc64le s390x
+EPOCH := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+.PHONY: release
+release: deps-go ## Build dist/: both programs for four architectures, SBOMs, man pages, completions, checksums
+	release/build dist "$(VERSION)" "$(TAGS)" "$(EPOCH)" $(RELEASEARCHES)
+
+.PHONY: release-check
+release-check: deps-go ## Build a release for amd64 twice and compare the bytes
+	release/check "$(VERSION)" "$(TAGS)" "$(EPOCH)"
+
+.PHONY: man
+man: deps-go ## Write man pages and completions below bin/share
+	@mkdir -p bin; set -o pipefail; for name in oneboot oneboot-cluster; do SOURCE_DATE_EPOCH=$(EPOCH) $(GO) run -tags "$(TAGS) manpages" -ldflags "-X main.version=$(VERSION)" ./cmd/$$name | tar -C bin -xf - || exit 1; done
 
 .PHONY: demo
 demo: deps build ## Real sysroot, registry and images; analyze three nodes
@@ -112,6 +127,8 @@ deps: deps-go bin/promtool
 	command -v sgdisk >/dev/null || need="$$need gdisk"; \
 	command -v mkfs.xfs >/dev/null || need="$$need xfsprogs"; \
 	command -v mkfs.vfat >/dev/null || need="$$need dosfstools"; \
+	command -v groff >/dev/null || need="$$need groff-base"; \
+	command -v mandoc >/dev/null || need="$$need mandoc"; \
 	command -v gcc >/dev/null || need="$$need gcc libc6-dev"; \
 	command -v pkg-config >/dev/null || need="$$need pkg-config"; \
 	pkg-config --exists ostree-1 2>/dev/null || need="$$need libostree-dev"; \

@@ -4,13 +4,9 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
-	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -19,16 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := newRoot().ExecuteContext(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "oneboot-cluster: "+err.Error())
-		os.Exit(1)
-	}
-}
 
 func newRoot() *cobra.Command {
 	cmd := &cobra.Command{

@@ -74,6 +74,7 @@ the node goes on as always; 1 it could not be written, and nothing was changed;
 	}
 	addHostFlags(cmd, &opts, 90*time.Second)
 	cmd.Flags().StringVar(&mode, "mode", string(daemon.ModeReport), "what `MODE` may do: "+modeNames())
+	completeWith(cmd, "mode", strings.Split(modeNames(), ", ")...)
 	addOutputFlag(cmd, &output)
 	return cmd
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -33,12 +31,6 @@ const (
 // version is set by the linker for release builds; else the build's own module
 // version or revision stands in.
 var version string //nolint:gochecknoglobals // the linker's only handle
-
-func main() {
-	// The registry library logs to it; what matters is in the verdict.
-	logrus.SetOutput(io.Discard)
-	os.Exit(run(os.Args))
-}
 
 // run executes the program and returns its exit code.
 func run(args []string) int {

@@ -47,6 +47,14 @@ func versionLine() string {
 
 func addOutputFlag(cmd *cobra.Command, output *string) {
 	cmd.Flags().StringVarP(output, "output", "o", "text", "print as `FORMAT`, text or json")
+	completeWith(cmd, "output", "text", "json")
+}
+
+// completeWith has shells offer the values of a flag.
+func completeWith(cmd *cobra.Command, flag string, values ...cobra.Completion) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag is not there: a mistake in this program
+	}
 }
 
 func badOutput(output string) error {

@@ -52,8 +52,10 @@ func rooms() []room {
 		{path: "pkg/metrics", level: levelReport},
 		{path: "daemon", level: levelRun},
 		{path: "pkg/controller", level: levelRun},
+		{path: "cmd/internal/manpage", level: levelRun},
 		{path: "cmd/oneboot", level: levelCommand},
 		{path: "cmd/oneboot-cluster", level: levelCommand},
+		{path: "cmd/internal/manpage/manpagetest", level: levelTest},
 		{path: "pkg/ostree/ostreetest", level: levelTest},
 		{path: "test", level: levelTest},
 	}
