@@ -20,6 +20,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz"
+	"golang.org/x/sys/unix"
 )
 
 // content is what the tests' server has: bytes that do not compress.
@@ -275,6 +276,45 @@ func TestDecompress(t *testing.T) {
 }
 
 // Two processes do not write one file.
+// What another user could change after it was verified, or what never ends, is not
+// taken for a file that was fetched before.
+func TestForeign(t *testing.T) {
+	file := content(1 << 10)
+	tests := []struct {
+		name string
+		// make makes what is in the way.
+		make func(partial, final string) error
+		err  string
+	}{
+		{"another user's", func(partial, _ string) error {
+			return errors.Join(os.WriteFile(partial, file[:100], 0o666), os.Chown(partial, 1234, 1234))
+		}, "another user's"},
+		{"with a second name", func(partial, _ string) error {
+			return errors.Join(os.WriteFile(partial, file[:100], 0o644), os.Link(partial, partial+".too"))
+		}, "another name"},
+		{"a pipe", func(partial, _ string) error { return unix.Mkfifo(partial, 0o644) }, "not a regular file"},
+		{"a link", func(partial, final string) error { return os.Symlink(final+".elsewhere", partial) }, "too many levels of symbolic links"},
+		{"a pipe under its name", func(_, final string) error { return unix.Mkfifo(final, 0o644) }, "not a regular file"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, d := newServer(t, file), newDownloader(t)
+			p := s.part("disk.raw")
+			final := filepath.Join(d.Dir, "disk.raw")
+			if err := tt.make(filepath.Join(d.Dir, ".disk.raw."+p.SHA256[:12]+".part"), final); err != nil {
+				t.Fatal(err)
+			}
+			_, err := d.Get(t.Context(), p)
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("got %v, want %q", err, tt.err)
+			}
+			if info, err := os.Lstat(final); err == nil && info.Mode().IsRegular() {
+				t.Error("the file has its name")
+			}
+		})
+	}
+}
+
 func TestBusy(t *testing.T) {
 	s, d := newServer(t, content(1<<20)), newDownloader(t)
 	waiting, goOn := make(chan struct{}), make(chan struct{})
