@@ -48,7 +48,7 @@ func run(args []string) int {
 	if errors.As(err, &code) {
 		return int(code)
 	}
-	fmt.Fprintln(root.ErrOrStderr(), "oneboot: "+err.Error())
+	fmt.Fprintln(root.ErrOrStderr(), "oneboot: "+cleanLines(err.Error()))
 	var failure *failureError
 	if errors.As(err, &failure) {
 		return exitFailure

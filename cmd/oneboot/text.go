@@ -231,6 +231,15 @@ func clean(s string) string {
 	}, strings.ToValidUTF8(s, "?"))
 }
 
+// cleanLines is [clean] for what may have several lines.
+func cleanLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, l := range lines {
+		lines[i] = clean(l)
+	}
+	return strings.Join(lines, "\n")
+}
+
 // writeWrapped writes text in lines of the console's width, all but the first
 // behind the indent. It breaks at spaces only, so that names can be copied.
 func writeWrapped(b *strings.Builder, text, indent string) {
