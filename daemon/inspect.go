@@ -10,9 +10,8 @@ import (
 	"time"
 
 	"github.com/oneboot/oneboot/pkg/hostfs"
-	"github.com/oneboot/oneboot/pkg/machineconfig"
 	"github.com/oneboot/oneboot/pkg/osimage"
-	"github.com/oneboot/oneboot/pkg/verdict"
+	"github.com/oneboot/oneboot/pkg/payload"
 )
 
 // InspectOptions say which image is looked at, and how.
@@ -50,45 +49,12 @@ type ImageInspection struct {
 	// OS is the OS image; null where an extensions image was asked for.
 	OS *osimage.Inspection `json:"os"`
 	// Extensions are what can be layered on it.
-	Extensions ExtensionsView `json:"extensions"`
+	Extensions payload.Extensions `json:"extensions"`
 	// DriverToolkit is null unless a release was asked for.
-	DriverToolkit *DriverToolkitView `json:"driverToolkit"`
+	DriverToolkit *payload.DriverToolkit `json:"driverToolkit"`
 	// Requests and Bytes are what was asked of registries.
 	Requests int   `json:"requests"`
 	Bytes    int64 `json:"bytes"`
-}
-
-// ExtensionsView is what an image offers, by the names of extensions.
-type ExtensionsView struct {
-	// Image is where they were read; empty where nowhere.
-	Image string `json:"image,omitempty"`
-	// Shipped are the known extensions whose packages are on offer, with them;
-	// null where that is not known.
-	Shipped map[string][]verdict.Package `json:"shipped"`
-	// Missing are the known extensions that are not shipped; null where that is
-	// not known.
-	Missing []string `json:"missing"`
-	// Packages are all packages on offer; null where they were not read.
-	Packages []verdict.Package `json:"packages"`
-	Unknown  string            `json:"unknown,omitempty"`
-}
-
-// DriverToolkitView is the driver-toolkit of a release.
-type DriverToolkitView struct {
-	Image string `json:"image"`
-	// Kernel is the release of the kernel that its headers are of.
-	Kernel string `json:"kernel,omitempty"`
-	// SameKernel is same, differs or unknown, beside the OS image's.
-	SameKernel verdict.Outcome `json:"sameKernel"`
-	Unknown    string          `json:"unknown,omitempty"`
-}
-
-func extensionsComponents() []string {
-	var all []string
-	for _, name := range osimage.OSComponents() {
-		all = append(all, name+"-extensions")
-	}
-	return all
 }
 
 // Inspect looks at an image. The error is for what could not be read at all.
@@ -136,12 +102,12 @@ func (in *inspector) run(ctx context.Context) error {
 	switch first.Kind {
 	case osimage.KindOS:
 		in.out.OS = first
-		in.out.Extensions = ExtensionsView{Unknown: "they are in an image of their own: ask for that one, or for the release image"}
+		in.out.Extensions = payload.Extensions{Unknown: "they are in an image of their own: ask for that one, or for the release image"}
 		if first.Offer != nil {
-			in.out.Extensions = extensionsView(first)
+			in.out.Extensions = payload.ExtensionsOf(first)
 		}
 	case osimage.KindExtensions:
-		in.out.Extensions = extensionsView(first)
+		in.out.Extensions = payload.ExtensionsOf(first)
 	case osimage.KindUntold:
 		return fmt.Errorf("%s: its labels do not say what it is; --full looks for an OS in it", first.Image)
 	default:
@@ -206,20 +172,20 @@ func (in *inspector) release(ctx context.Context, refs map[string]string) error 
 	if in.out.OS, err = in.image(ctx, ref, inspect(false)); err != nil {
 		return err
 	}
-	switch ref := firstOf(refs, extensionsComponents()); {
+	switch ref := firstOf(refs, payload.ExtensionsComponents()); {
 	case in.out.OS.Offer != nil:
-		in.out.Extensions = extensionsView(in.out.OS)
+		in.out.Extensions = payload.ExtensionsOf(in.out.OS)
 	case ref == "":
-		in.out.Extensions = ExtensionsView{Unknown: "the release names no extensions image"}
+		in.out.Extensions = payload.Extensions{Unknown: "the release names no extensions image"}
 	default:
 		e, err := in.image(ctx, ref, inspect(true))
 		if err != nil {
-			in.out.Extensions = ExtensionsView{Image: ref, Unknown: err.Error()}
+			in.out.Extensions = payload.Extensions{Image: ref, Unknown: err.Error()}
 			break
 		}
-		in.out.Extensions = extensionsView(e)
+		in.out.Extensions = payload.ExtensionsOf(e)
 	}
-	if ref := refs["driver-toolkit"]; ref != "" {
+	if ref := refs[payload.ToolkitComponent]; ref != "" {
 		in.out.DriverToolkit = in.driverToolkit(ctx, ref)
 	}
 	return ctx.Err()
@@ -234,91 +200,16 @@ func firstOf(refs map[string]string, components []string) string {
 	return ""
 }
 
-const labelToolkitKernel = "kernel-version"
-
 // driverToolkit reads the label of its build; the file in it says the same at the
 // cost of the image.
-func (in *inspector) driverToolkit(ctx context.Context, ref string) *DriverToolkitView {
-	v := &DriverToolkitView{Image: ref, SameKernel: verdict.OutcomeUnknown}
+func (in *inspector) driverToolkit(ctx context.Context, ref string) *payload.DriverToolkit {
+	kernel := ""
 	_, err := in.image(ctx, ref, func(ctx context.Context, img *osimage.Image) (*osimage.Inspection, error) {
-		c, err := img.Config(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if v.Kernel = c.Labels[labelToolkitKernel]; v.Kernel == "" {
-			return nil, errors.New("it has no label " + labelToolkitKernel)
-		}
-		return nil, nil
+		var err error
+		kernel, err = payload.ToolkitKernel(ctx, img)
+		return nil, err
 	})
-	os := in.out.OS.Facts[osimage.FactKernel]
-	switch {
-	case err != nil:
-		v.Unknown = err.Error()
-	case os.Value == "":
-		v.Unknown = "the OS image's kernel is not known"
-	case sameKernel(os.Value, v.Kernel):
-		v.SameKernel = verdict.OutcomeSame
-	default:
-		v.SameKernel = verdict.OutcomeDiffers
-	}
-	return v
-}
-
-// sameKernel compares the forms of a release: with an epoch or an architecture, or
-// without.
-func sameKernel(a, b string) bool {
-	strip := func(s string) string {
-		s = s[strings.IndexByte(s, ':')+1:]
-		for _, arch := range []string{".x86_64", ".aarch64", ".ppc64le", ".s390x"} {
-			s = strings.TrimSuffix(s, arch)
-		}
-		return s
-	}
-	return a != "" && strip(a) == strip(b)
-}
-
-// extensionsView sorts what is on offer by the names of extensions.
-func extensionsView(i *osimage.Inspection) ExtensionsView {
-	o := i.Offer
-	v := ExtensionsView{Image: i.Image, Packages: o.Packages, Unknown: o.Unknown}
-	if o.Packages == nil && o.Names == nil {
-		return v
-	}
-	v.Shipped, v.Missing = map[string][]verdict.Package{}, []string{}
-	for _, name := range machineconfig.Extensions() {
-		packages, ok := shipped(name, o)
-		if ok {
-			v.Shipped[name] = packages
-		} else {
-			v.Missing = append(v.Missing, name)
-		}
-	}
-	for _, name := range o.Names {
-		if _, ok := v.Shipped[name]; !ok {
-			v.Shipped[name] = []verdict.Package{}
-			v.Missing = slices.DeleteFunc(v.Missing, func(m string) bool { return m == name })
-		}
-	}
-	return v
-}
-
-// shipped are the packages of an extension, if all of one of its sets are on offer.
-func shipped(name string, o *osimage.Offer) ([]verdict.Package, bool) {
-	sets, _ := machineconfig.PackageSets(name)
-	for _, set := range sets {
-		var found []verdict.Package
-		for _, want := range set.Packages {
-			i := slices.IndexFunc(o.Packages, func(p verdict.Package) bool { return p.Name == want })
-			if i < 0 {
-				break
-			}
-			found = append(found, o.Packages[i])
-		}
-		if len(found) == len(set.Packages) {
-			return found, true
-		}
-	}
-	return nil, false
+	return payload.CompareToolkit(ref, kernel, err, in.out.OS.Facts[osimage.FactKernel].Value)
 }
 
 // Field is the value of one fact, for a script; ok is false for a name that there

@@ -16,6 +16,7 @@ import (
 	"github.com/oneboot/oneboot/daemon"
 	"github.com/oneboot/oneboot/pkg/bootimage"
 	"github.com/oneboot/oneboot/pkg/osimage"
+	"github.com/oneboot/oneboot/pkg/payload"
 	"github.com/oneboot/oneboot/pkg/verdict"
 )
 
@@ -184,7 +185,7 @@ func printOS(b *strings.Builder, i *osimage.Inspection) {
 	}
 }
 
-func printExtensions(b *strings.Builder, e daemon.ExtensionsView) {
+func printExtensions(b *strings.Builder, e payload.Extensions) {
 	if e.Shipped == nil {
 		inspectRow(b, "extensions", "unknown: "+clean(e.Unknown))
 		return

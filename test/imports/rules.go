@@ -46,6 +46,7 @@ func rooms() []room {
 		{path: "pkg/bootimage", level: levelReader},
 		{path: "pkg/disk", level: levelReader, reader: true},
 		{path: "pkg/forecast", level: levelAccount, reader: true},
+		{path: "pkg/payload", level: levelAccount},
 		{path: "pkg/fleet", level: levelReport, reader: true},
 		{path: "pkg/record", level: levelAccount, reader: true},
 		{path: "pkg/capture", level: levelAccount, reader: true},
