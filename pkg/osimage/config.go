@@ -35,6 +35,20 @@ type ConfigOptions struct {
 	// 429, 5xx, a broken transfer) until the context's deadline is near.
 	// Without it each request is tried once, as far as the library does.
 	Retry bool
+	// Mirrors come beside registries.conf, and before what that says of the same
+	// source: those of a cluster.
+	Mirrors []Mirror
+}
+
+// A Mirror is where images of a source are asked for first, by digest (the
+// repositories of an ImageDigestMirrorSet).
+type Mirror struct {
+	// Source is a repository or a prefix of such, or *.DOMAIN.
+	Source string
+	// Mirrors are the repositories, in the order in which they are asked.
+	Mirrors []string
+	// Only says that the source itself is never asked.
+	Only bool
 }
 
 // A Config is the host's registry configuration, read once. Close it when the
@@ -78,7 +92,7 @@ func LoadConfig(root *hostfs.Root, opts ConfigOptions) (*Config, error) {
 	}
 	c := &Config{root: root, dir: dir, prefix: strings.TrimSuffix(path.Clean("/"+opts.Prefix), "/"), retry: opts.Retry}
 	for _, load := range []func(*hostfs.Root) error{
-		c.loadCAs, c.stageRegistries, c.stageCerts, c.loadProxy, c.loadPolicy,
+		c.loadCAs, func(root *hostfs.Root) error { return c.stageRegistries(root, opts.Mirrors) }, c.stageCerts, c.loadProxy, c.loadPolicy,
 		func(root *hostfs.Root) error { return c.loadAuth(root, opts.AuthFile) },
 	} {
 		if err := load(root); err != nil {

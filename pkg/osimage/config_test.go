@@ -329,3 +329,39 @@ func TestClose(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A cluster's mirrors come before what the host's own files say.
+func TestClusterMirrors(t *testing.T) {
+	r := startRegistry(t, registry.Options{TLS: true})
+	_, digest := pullSpec(t, r)
+	files := map[string]string{containersCertsD + "/" + r.Host + "/ca.crt": string(r.CA),
+		registriesConfD + "/99-mirror.conf": "[[registry]]\nprefix = \"release.test/ocp\"\nlocation = \"release.test/ocp\"\nblocked = true\n"}
+	mirrors := func(m ...Mirror) []Mirror { return m }
+	tests := []struct {
+		name    string
+		mirrors []Mirror
+		ref     string
+		want    Code
+	}{
+		{"a mirror", mirrors(Mirror{Source: "release.test/ocp", Mirrors: []string{r.Host}, Only: true}), "release.test/ocp/os@" + digest, ""},
+		{"the second one has it", mirrors(Mirror{Source: "release.test/ocp", Mirrors: []string{"127.0.0.1:1/none", r.Host}, Only: true}), "release.test/ocp/os@" + digest, ""},
+		{"of any host of a domain", mirrors(Mirror{Source: "*.test", Mirrors: []string{r.Host}, Only: true}), "quay.test/os@" + digest, ""},
+		{"by tag they are not asked", mirrors(Mirror{Source: "release.test/ocp", Mirrors: []string{r.Host}, Only: true}), "release.test/ocp/os:latest", RegistryBlocked},
+		{"none", nil, "release.test/ocp/os@" + digest, RegistryBlocked},
+		{"a source that is no name", mirrors(Mirror{Source: "https://release.test", Mirrors: []string{r.Host}}), "", RegistriesConfInvalid},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.ref == "" {
+				if _, err := LoadConfig(openRoot(t, writeRoot(t, files)), ConfigOptions{Mirrors: tt.mirrors}); CodeOf(err) != tt.want || !strings.Contains(fmt.Sprint(err), "mirrors") {
+					t.Errorf("got %v", err)
+				}
+				return
+			}
+			got, err := openImage(t, tt.ref, loadConfig(t, files, ConfigOptions{Mirrors: tt.mirrors})).Instance(t.Context())
+			if CodeOf(err) != tt.want || tt.want == "" && (err != nil || string(got) != digest) {
+				t.Errorf("got %s, %q: %v; want %q", got, CodeOf(err), err, tt.want)
+			}
+		})
+	}
+}

@@ -21,7 +21,7 @@ import (
 
 // stageRegistries copies and checks registries.conf, its drop-ins and
 // registries.d.
-func (c *Config) stageRegistries(root *hostfs.Root) error {
+func (c *Config) stageRegistries(root *hostfs.Root, mirrors []Mirror) error {
 	conf, _, err := readOptional(root, c.hostPath(registriesConf), maxConfigFile)
 	if err != nil {
 		return fail(RegistriesConfInvalid, c.hostPath(registriesConf), fmt.Errorf("reading: %w", bare(err)))
@@ -33,6 +33,12 @@ func (c *Config) stageRegistries(root *hostfs.Root) error {
 	dropIns, err := c.stageDropIns(root, registriesConfD, ".conf")
 	if err != nil {
 		return err
+	}
+	if len(mirrors) > 0 {
+		if err := c.stageMirrors(mirrors); err != nil {
+			return err
+		}
+		dropIns = append(dropIns, mirrorsConf)
 	}
 	if err := c.stageStores(root); err != nil {
 		return err
@@ -56,6 +62,32 @@ func (c *Config) stageRegistries(root *hostfs.Root) error {
 		return c.confError(err, dropIns)
 	}
 	return nil
+}
+
+// mirrorsConf is what the caller's mirrors are called beside the copies: the library
+// reads drop-ins by their names, and the last one wins.
+const mirrorsConf = registriesConfD + "/zzz-mirrors.conf"
+
+// stageMirrors writes mirrors in the form of containers-registries.conf(5).
+func (c *Config) stageMirrors(mirrors []Mirror) error {
+	var conf struct {
+		Registry []sysregistriesv2.Registry `toml:"registry"`
+	}
+	for _, m := range mirrors {
+		r := sysregistriesv2.Registry{Prefix: m.Source, Blocked: m.Only}
+		if !strings.HasPrefix(m.Source, "*.") {
+			r.Location = m.Source
+		}
+		for _, location := range m.Mirrors {
+			r.Mirrors = append(r.Mirrors, sysregistriesv2.Endpoint{Location: location, PullFromMirror: sysregistriesv2.MirrorByDigestOnly})
+		}
+		conf.Registry = append(conf.Registry, r)
+	}
+	var out bytes.Buffer
+	if err := toml.NewEncoder(&out).Encode(conf); err != nil {
+		return fail(RegistriesConfInvalid, "mirrors", err)
+	}
+	return c.stage(mirrorsConf, out.Bytes())
 }
 
 // confError is the library's error about one of the copied files.
