@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -20,18 +19,13 @@ import (
 	"github.com/oneboot/oneboot/pkg/api/v1alpha1"
 	"github.com/oneboot/oneboot/pkg/bootimage"
 	"github.com/oneboot/oneboot/pkg/controller/cluster"
-	"github.com/oneboot/oneboot/pkg/hostfs"
 	"github.com/oneboot/oneboot/pkg/metrics"
-	"github.com/oneboot/oneboot/pkg/osimage"
 )
-
-// A registryReader reads images.
-type registryReader struct{ root, auth, arch string }
 
 func newController() *cobra.Command {
 	var (
 		serve    serving
-		reader   registryReader
+		registry cluster.Registry
 		elect    bool
 		releases []string
 	)
@@ -49,12 +43,14 @@ have are not needed, and are picked up when they appear.`,
 			if err != nil {
 				return fmt.Errorf("reading the kubeconfig: %w", err)
 			}
+			// The API server's own priority and fairness bounds what is asked of it.
+			config.QPS = -1
 			mgr, err := ctrl.NewManager(config, controllerOptions(&serve, elect))
 			if err != nil {
 				return fmt.Errorf("starting: %w", err)
 			}
-			reader.arch = bootimage.GoArchitecture(reader.arch)
-			c := &cluster.Controller{Manager: mgr, Inspect: reader.inspect, References: reader.references, Releases: releases, Collector: &metrics.ForecastCollector{}}
+			registry.Architecture = bootimage.GoArchitecture(registry.Architecture)
+			c := &cluster.Controller{Manager: mgr, Registry: registry, Releases: releases, Collector: &metrics.ForecastCollector{}}
 			if err := prom.Registry.Register(c.Collector); err != nil {
 				return fmt.Errorf("starting: %w", err)
 			}
@@ -71,9 +67,9 @@ have are not needed, and are picked up when they appear.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&reader.root, "root", "/", "registry configuration is below `DIR`")
-	flags.StringVar(&reader.auth, "authfile", "", "registry credentials from `FILE`")
-	flags.StringVar(&reader.arch, "arch", runtime.GOARCH, "of manifest lists look at the image for `ARCHITECTURE`")
+	flags.StringVar(&registry.Root, "root", "/", "registry configuration is below `DIR`")
+	flags.StringVar(&registry.AuthFile, "authfile", "", "registry credentials from `FILE`")
+	flags.StringVar(&registry.Architecture, "arch", runtime.GOARCH, "of manifest lists look at the image for `ARCHITECTURE`")
 	flags.StringArrayVar(&releases, "release", nil, "also keep the OS image of the release `IMAGE`, by digest (repeatable)")
 	flags.BoolVar(&elect, "leader-elect", true, "work only as the one that was elected")
 	serve.add(flags)
@@ -99,39 +95,4 @@ func controllerOptions(serve *serving, elect bool) ctrl.Options {
 			},
 		},
 	}
-}
-
-func (r *registryReader) with(ctx context.Context, image string, use func(context.Context, *osimage.Image) error) error {
-	root, err := hostfs.Open(r.root)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	config, err := osimage.LoadConfig(root, osimage.ConfigOptions{AuthFile: r.auth})
-	if err != nil {
-		return err
-	}
-	defer config.Close()
-	img, err := osimage.Open(image, config, r.arch)
-	if err != nil {
-		return err
-	}
-	defer img.Close()
-	return use(ctx, img)
-}
-
-func (r *registryReader) inspect(ctx context.Context, image string) (found *osimage.Inspection, err error) {
-	err = r.with(ctx, image, func(ctx context.Context, img *osimage.Image) error {
-		found, err = img.Inspect(ctx, osimage.InspectOptions{})
-		return err
-	})
-	return found, err
-}
-
-func (r *registryReader) references(ctx context.Context, image string) (refs map[string]string, err error) {
-	err = r.with(ctx, image, func(ctx context.Context, img *osimage.Image) error {
-		refs, err = img.References(ctx)
-		return err
-	})
-	return refs, err
 }

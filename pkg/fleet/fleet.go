@@ -147,7 +147,7 @@ func (f *Fleet) targets() map[string]*forecast.Target {
 			continue
 		}
 		t := &forecast.Target{
-			Pool: pool, OSImage: text(mc, "spec", "osImageURL"),
+			Pool: pool, OSImage: text(mc, "spec", "osImageURL"), ExtensionsImage: text(mc, "spec", "baseOSExtensionsContainerImage"),
 			Release:         cmp.Or(text(mc, "metadata", "annotations", "machineconfiguration.openshift.io/release-image-version"), f.release),
 			KernelArguments: texts(mc, "spec", "kernelArguments"), Extensions: texts(mc, "spec", "extensions"),
 			KernelType: text(mc, "spec", "kernelType"), FIPS: yes(mc, "spec", "fips"), Layered: f.layered[pool], Stream: f.poolStreams[pool],

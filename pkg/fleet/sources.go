@@ -13,7 +13,9 @@ import (
 func (f *Fleet) source(d document) (forecast.Source, bool) {
 	switch text(d.body, "kind") {
 	case "MachineSet":
-		return f.machines(at(d.body, "spec", "template")), true
+		s := f.machines(at(d.body, "spec", "template"))
+		s.Bootimage.Architecture = cmp.Or(s.Bootimage.Architecture, machinesArch(d.body))
+		return s, true
 	case "ControlPlaneMachineSet":
 		s := f.machines(at(d.body, "spec", "template", "machines_v1beta1_machine_openshift_io"))
 		s.Pool = cmp.Or(s.Pool, "master")
@@ -70,6 +72,28 @@ func (f *Fleet) machines(template any) forecast.Source {
 		s.Notes = append(s.Notes, "the machines' kind "+strconv.Quote(kind)+" is not known")
 	}
 	return s
+}
+
+// capacityLabels is on MachineSets, by their platform's controller: labels of the nodes
+// to come (pkg/util in the machine-api providers).
+const capacityLabels = "capacity.cluster-autoscaler.kubernetes.io/labels"
+
+// machinesArch is the architecture of a machine set's nodes where its template does not
+// say: by the autoscaler's labels, and on vSphere and Nutanix the only one that
+// OpenShift has there.
+func machinesArch(body any) string {
+	labels, _ := at(body, "metadata", "annotations").(map[string]any)
+	list, _ := labels[capacityLabels].(string)
+	for _, l := range strings.Split(list, ",") {
+		if arch, ok := strings.CutPrefix(strings.TrimSpace(l), "kubernetes.io/arch="); ok {
+			return goArch(arch)
+		}
+	}
+	switch text(body, "spec", "template", "spec", "providerSpec", "value", "kind") {
+	case "VSphereMachineProviderSpec", "NutanixMachineProviderConfig":
+		return "amd64"
+	}
+	return ""
 }
 
 // metal is a host that metal3 writes: install_coreos writes the ISO's image, or the

@@ -138,6 +138,9 @@ type Target struct {
 	FIPS       bool   `json:"fips,omitempty"`
 	// Layered says that the pool is layered on the cluster.
 	Layered bool `json:"layered,omitempty"`
+	// ExtensionsImage is the pull spec of what can be layered on it; empty where no
+	// object says.
+	ExtensionsImage string `json:"-"`
 	// Image is what was read of the image; nil where it was not asked.
 	Image *Image `json:"-"`
 }

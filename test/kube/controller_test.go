@@ -33,7 +33,7 @@ import (
 const controllerNamespace = "oneboot-controller"
 
 // typed is a client of the custom resources.
-func (c *cluster) typed(t *testing.T) client.Client {
+func (c *cluster) typed(t testing.TB) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme, apiextensionsv1.AddToScheme} {
@@ -49,7 +49,7 @@ func (c *cluster) typed(t *testing.T) client.Client {
 }
 
 // object creates an object from YAML.
-func (c *cluster) object(t *testing.T, text string) {
+func (c *cluster) object(t testing.TB, text string) {
 	t.Helper()
 	u := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
@@ -63,9 +63,14 @@ type site struct {
 	reg        *registry.Registry
 	root, auth string
 	base, next *nativeimage.Image
+	// server is where the API server is to be asked, where that is not its own address.
+	server string
+	ca     []byte
+	// env is for the controller.
+	env []string
 }
 
-func newSite(t *testing.T) *site {
+func newSite(t testing.TB) *site {
 	t.Helper()
 	dir := sysroot.TempDir(t)
 	s := &site{root: filepath.Join(dir, "root"), auth: filepath.Join(dir, "auth.json")}
@@ -106,8 +111,21 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
+// push pushes an image and returns its pull spec.
+func (s *site) push(t testing.TB, name string, m *nativeimage.Image, err error) string {
+	t.Helper()
+	digest := ""
+	if err == nil {
+		digest, err = s.reg.Push(name, m)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.reg.Reference(name, digest)
+}
+
 // controller starts the program with the manifests' account.
-func (c *cluster) controller(t *testing.T, s *site, args ...string) *run {
+func (c *cluster) controller(t testing.TB, s *site, args ...string) *run {
 	t.Helper()
 	dir := t.TempDir()
 	r := &run{tokenFile: filepath.Join(dir, "token"), metrics: freeAddress(t), probes: freeAddress(t), done: make(chan error, 1)}
@@ -118,6 +136,9 @@ func (c *cluster) controller(t *testing.T, s *site, args ...string) *run {
 	r.setToken(t, token.Status.Token)
 	k := clientcmdapi.NewConfig()
 	k.Clusters["c"] = &clientcmdapi.Cluster{Server: c.config.Host, CertificateAuthorityData: c.config.CAData}
+	if s.server != "" {
+		k.Clusters["c"] = &clientcmdapi.Cluster{Server: s.server, CertificateAuthorityData: s.ca}
+	}
 	k.AuthInfos["u"] = &clientcmdapi.AuthInfo{TokenFile: r.tokenFile}
 	k.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	k.CurrentContext = "x"
@@ -127,6 +148,7 @@ func (c *cluster) controller(t *testing.T, s *site, args ...string) *run {
 	}
 	r.cmd = exec.Command(program, append([]string{"controller", "--root", s.root, "--authfile", s.auth, "--metrics-bind-address=" + r.metrics, "--health-probe-bind-address=" + r.probes}, args...)...)
 	r.cmd.Env = []string{"KUBECONFIG=" + kubeconfig, "POD_NAMESPACE=" + controllerNamespace, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir}
+	r.cmd.Env = append(r.cmd.Env, s.env...)
 	r.cmd.Stdout, r.cmd.Stderr = r, r
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -142,7 +164,7 @@ func (c *cluster) controller(t *testing.T, s *site, args ...string) *run {
 }
 
 // image waits for an OSImage with a condition.
-func osImage(t *testing.T, k client.Client, digest, status string) *v1alpha1.OSImage {
+func osImage(t testing.TB, k client.Client, digest, status string) *v1alpha1.OSImage {
 	t.Helper()
 	o := &v1alpha1.OSImage{}
 	eventually(t, "OSImage "+digest+" to be read: "+status, func() (string, bool) {
@@ -156,7 +178,7 @@ func osImage(t *testing.T, k client.Client, digest, status string) *v1alpha1.OSI
 }
 
 // forecasted waits for a forecast.
-func forecasted(t *testing.T, k client.Client, name, outcome string) *v1alpha1.FirstbootForecast {
+func forecasted(t testing.TB, k client.Client, name, outcome string) *v1alpha1.FirstbootForecast {
 	t.Helper()
 	o := &v1alpha1.FirstbootForecast{}
 	eventually(t, "FirstbootForecast "+name+": "+outcome, func() (string, bool) {
@@ -169,7 +191,7 @@ func forecasted(t *testing.T, k client.Client, name, outcome string) *v1alpha1.F
 }
 
 // pool makes a pool that wants an image.
-func (c *cluster) pool(t *testing.T, image string) {
+func (c *cluster) pool(t testing.TB, image string) {
 	t.Helper()
 	c.object(t, fmt.Sprintf("apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\nmetadata: {name: rendered-worker-1, annotations: {machineconfiguration.openshift.io/release-image-version: 4.16.3}}\nspec: {osImageURL: %q, config: {ignition: {version: 3.2.0}}}\n", image))
 	c.object(t, "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfigPool\nmetadata: {name: worker}\nspec: {configuration: {name: rendered-worker-1}}\n")

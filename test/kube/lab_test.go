@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -70,8 +71,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// newCluster starts an API server and applies an overlay.
-func newCluster(t *testing.T, overlay string) *cluster {
+// newCluster starts an API server, changed by edits, and applies an overlay.
+func newCluster(t testing.TB, overlay string, edits ...func(*envtest.Environment)) *cluster {
 	t.Helper()
 	binaries, err := filepath.Abs("../../bin/kube")
 	if err != nil {
@@ -85,6 +86,16 @@ func newCluster(t *testing.T, overlay string) *cluster {
 		api + "/machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_osimagestreams-SelfManagedHA.crd.yaml",
 		api + "/machine/v1beta1/zz_generated.crd-manifests/0000_10_machine-api_01_machinesets-Default.crd.yaml",
 	}}
+	for _, crd := range []string{"config/v1/zz_generated.crd-manifests/0000_00_cluster-version-operator_01_clusterversions-Default.crd.yaml",
+		"config/v1/zz_generated.crd-manifests/0000_10_config-operator_01_imagedigestmirrorsets.crd.yaml",
+		"operator/v1alpha1/zz_generated.crd-manifests/0000_10_config-operator_01_imagecontentsourcepolicies.crd.yaml",
+		"machine/v1/zz_generated.crd-manifests/0000_10_control-plane-machine-set_01_controlplanemachinesets-Default.crd.yaml",
+	} {
+		env.CRDDirectoryPaths = append(env.CRDDirectoryPaths, filepath.Join(api, crd))
+	}
+	for _, edit := range edits {
+		edit(env)
+	}
 	env.ControlPlane.GetAPIServer().SecureServing.ListenAddr = envtest.ListenAddr{Address: "127.0.0.1", Port: strconv.Itoa(freePort(t))}
 	config, err := env.Start()
 	if err != nil {
@@ -104,12 +115,16 @@ func newCluster(t *testing.T, overlay string) *cluster {
 	return c
 }
 
+// lastPort is the last one that freePort gave.
+var lastPort atomic.Int32
+
 // freePort is a port below those that the kernel gives to connections that go out
 // (32768 and up on Linux): while the server is dead, no client that looks for it can
 // get its port, and so no server that starts again finds it taken.
-func freePort(t *testing.T) int {
+func freePort(t testing.TB) int {
 	t.Helper()
-	for port := 20000 + os.Getpid()%1000*10; port < 32768; port++ {
+	lastPort.CompareAndSwap(0, int32(20000+os.Getpid()%1000*10))
+	for port := int(lastPort.Add(1)); port < 32768; port = int(lastPort.Add(1)) {
 		if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
 			l.Close()
 			return port
@@ -149,6 +164,15 @@ func (c *cluster) killServer(t *testing.T) func() {
 
 func (c *cluster) startServer(t *testing.T, args []string) {
 	t.Helper()
+	// The one that was killed holds its port until the kernel has done with it.
+	address := strings.TrimRight(strings.TrimPrefix(c.config.Host, "https://"), "/")
+	eventually(t, "the port of the API server that was killed", func() (string, bool) {
+		l, err := net.Listen("tcp", address)
+		if err == nil {
+			err = l.Close()
+		}
+		return fmt.Sprint(err), err == nil
+	})
 	cmd := exec.Command(args[0], args[1:]...)
 	said, err := os.Create(filepath.Join(t.TempDir(), "kube-apiserver.log"))
 	if err != nil {
@@ -174,7 +198,7 @@ func (c *cluster) startServer(t *testing.T, args []string) {
 }
 
 // moduleDir is where a module's files are.
-func moduleDir(t *testing.T, module string) string {
+func moduleDir(t testing.TB, module string) string {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
@@ -185,7 +209,7 @@ func moduleDir(t *testing.T, module string) string {
 
 // applyOverlay applies the rendered manifests; a field that the API server does
 // not know is an error.
-func (c *cluster) applyOverlay(t *testing.T, overlay string) {
+func (c *cluster) applyOverlay(t testing.TB, overlay string) {
 	t.Helper()
 	all, err := clustermanifests.Render("../../manifests/" + overlay)
 	if err != nil {
@@ -199,7 +223,7 @@ func (c *cluster) applyOverlay(t *testing.T, overlay string) {
 	}
 }
 
-func (c *cluster) ensureNamespace(t *testing.T, name string) {
+func (c *cluster) ensureNamespace(t testing.TB, name string) {
 	t.Helper()
 	err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -207,7 +231,7 @@ func (c *cluster) ensureNamespace(t *testing.T, name string) {
 	}
 }
 
-func (c *cluster) apply(t *testing.T, u *unstructured.Unstructured) {
+func (c *cluster) apply(t testing.TB, u *unstructured.Unstructured) {
 	t.Helper()
 	err := client.WithFieldValidation(c.Client, metav1.FieldValidationStrict).
 		Apply(t.Context(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("admin"), client.ForceOwnership)
@@ -223,7 +247,7 @@ func (c *cluster) addNode(t *testing.T, name string, annotations map[string]stri
 	c.addPod(t, "oneboot-"+name, name)
 }
 
-func (c *cluster) addNodeAlone(t *testing.T, name string, annotations map[string]string) {
+func (c *cluster) addNodeAlone(t testing.TB, name string, annotations map[string]string) {
 	t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations, Labels: map[string]string{"node-role.kubernetes.io/worker": ""}}}
 	if err := c.Create(t.Context(), n); err != nil {
@@ -408,7 +432,7 @@ func (c *cluster) start(t *testing.T, node string, h *hostRoot) *run {
 }
 
 // openDir is a folder that not only root may enter, as the test's own are.
-func openDir(t *testing.T) string {
+func openDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kube-run")
 	if err == nil {
@@ -458,7 +482,7 @@ func (c *cluster) startAt(t *testing.T, node string, h *hostRoot, server string,
 }
 
 // setToken takes the place of the token at once, as the kubelet does.
-func (r *run) setToken(t *testing.T, token string) {
+func (r *run) setToken(t testing.TB, token string) {
 	t.Helper()
 	if err := os.WriteFile(r.tokenFile+".new", []byte(token), 0o644); err != nil {
 		t.Fatal(err)
@@ -469,7 +493,7 @@ func (r *run) setToken(t *testing.T, token string) {
 }
 
 // stop ends the program as the kubelet does.
-func (r *run) stop(t *testing.T) {
+func (r *run) stop(t testing.TB) {
 	t.Helper()
 	if r.cmd.ProcessState != nil {
 		return
@@ -486,18 +510,13 @@ func (r *run) stop(t *testing.T) {
 	}
 }
 
-func freeAddress(t *testing.T) string {
+func freeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
 }
 
 // eventually waits until what holds, and says what it got instead.
-func eventually(t *testing.T, what string, got func() (string, bool)) {
+func eventually(t testing.TB, what string, got func() (string, bool)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()

@@ -314,22 +314,20 @@ func (f *faulty) count() int {
 	return f.failed
 }
 
-// TestFaults: the API server is busy, somebody else was faster, it goes away and
-// comes back, the pod's token is another one.
-func TestFaults(t *testing.T) {
-	c := newCluster(t, "node/kubernetes")
-	reader := c.reader(t, "oneboot-metrics-reader")
+// faulty is an API server that can be made to answer otherwise.
+func (c *cluster) faulty(t *testing.T) (f *faulty, server *httptest.Server) {
+	t.Helper()
 	upstream, err := url.Parse(c.config.Host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &faulty{}
+	f = &faulty{}
 	proxy := httputil.NewSingleHostReverseProxy(upstream)
 	proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	proxy.FlushInterval = -1
 	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }
 	proxy.ErrorLog = log.New(io.Discard, "", 0)
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
 		answered := f.answer != nil && f.answer(w, r)
 		if answered {
@@ -344,6 +342,20 @@ func TestFaults(t *testing.T) {
 		server.CloseClientConnections()
 		server.Close()
 	})
+	return f, server
+}
+
+// certificate is the server's own.
+func certificate(server *httptest.Server) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+}
+
+// TestFaults: the API server is busy, somebody else was faster, it goes away and
+// comes back, the pod's token is another one.
+func TestFaults(t *testing.T) {
+	c := newCluster(t, "node/kubernetes")
+	reader := c.reader(t, "oneboot-metrics-reader")
+	f, server := c.faulty(t)
 	h := newHost(t)
 	c.addNode(t, "n", nil)
 
@@ -363,7 +375,7 @@ func TestFaults(t *testing.T) {
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Conflict","code":409}`)
 		return true
 	})
-	r := c.startAt(t, "n", h, server.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	r := c.startAt(t, "n", h, server.URL, certificate(server))
 	c.annotated(t, "n", h.wantAnnotations("skipped"))
 	if f.count() != 4 {
 		t.Errorf("%d requests failed; want 4", f.count())

@@ -12,6 +12,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name=Name,type=string,JSONPath=`.spec.source.name`
 // +kubebuilder:printcolumn:name=Pool,type=string,JSONPath=`.status.pool`
 // +kubebuilder:printcolumn:name=Outcome,type=string,JSONPath=`.status.outcome`
+// +kubebuilder:printcolumn:name=True,type=integer,JSONPath=`.status.cameTrue`
+// +kubebuilder:printcolumn:name=Otherwise,type=integer,JSONPath=`.status.cameOtherwise`
 // +kubebuilder:printcolumn:name=Confidence,type=string,JSONPath=`.status.confidence`
 // +kubebuilder:printcolumn:name=Reason,type=string,JSONPath=`.status.reason`,priority=1
 type FirstbootForecast struct {
@@ -59,6 +61,13 @@ type FirstbootForecastStatus struct {
 	Bytes *int64 `json:"bytes,omitempty"`
 	// Observed are the pool's nodes, by what became of their first pivots.
 	Observed Observed `json:"observed,omitempty"`
+	// OutcomeSince is when the outcome became what it is.
+	OutcomeSince *metav1.Time `json:"outcomeSince,omitempty"`
+	// CameTrue and CameOtherwise count this source's nodes that were made since then
+	// and whose first pivots went as forecast, or otherwise. A node is the source's by
+	// its Machine, or where the pool has no other source.
+	CameTrue      int32 `json:"cameTrue,omitempty"`
+	CameOtherwise int32 `json:"cameOtherwise,omitempty"`
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`

@@ -64,6 +64,15 @@ type OSImageStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	Facts []Fact `json:"facts,omitempty"`
+	// Extensions are what can be layered on it, DriverToolkit the one of its release;
+	// absent while no object names their images.
+	Extensions    *Extensions    `json:"extensions,omitempty"`
+	DriverToolkit *DriverToolkit `json:"driverToolkit,omitempty"`
+	// Releases are the release images that name it, as far as they were read.
+	//
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	Releases []string `json:"releases,omitempty"`
 	// UsedBy names what wants the image, such as "pool worker"; sorted, separated by
 	// commas.
 	UsedBy string `json:"usedBy,omitempty"`
@@ -82,6 +91,53 @@ type Fact struct {
 	Source string `json:"source,omitempty"`
 	// Absent says that the image is known not to have it.
 	Absent bool `json:"absent,omitempty"`
+	// +kubebuilder:validation:MaxLength=2048
+	Unknown string `json:"unknown,omitempty"`
+}
+
+// Extensions are what an OS image's extensions image has, or the OS image itself.
+type Extensions struct {
+	// Image is where they are.
+	Image string `json:"image"`
+	// Read says that its registry has answered.
+	Read bool `json:"read,omitempty"`
+	// Shipped are the known extensions that are on offer, Missing those that are not.
+	//
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	Shipped []Extension `json:"shipped,omitempty"`
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	Missing []string `json:"missing,omitempty"`
+	// Unknown says why they, or their packages, are not known.
+	//
+	// +kubebuilder:validation:MaxLength=2048
+	Unknown string `json:"unknown,omitempty"`
+}
+
+// An Extension is one that is on offer.
+type Extension struct {
+	// +kubebuilder:validation:MaxLength=64
+	Name string `json:"name"`
+	// Packages are NAME-VERSION-RELEASE.ARCHITECTURE; absent where they are not known.
+	//
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Packages []string `json:"packages,omitempty"`
+}
+
+// A DriverToolkit is the image that drivers for a release are built in.
+type DriverToolkit struct {
+	Image string `json:"image"`
+	// Read says that its registry has answered.
+	Read bool `json:"read,omitempty"`
+	// Kernel is the release of the kernel that its headers are of.
+	Kernel string `json:"kernel,omitempty"`
+	// SameKernel says whether that is the OS image's.
+	//
+	// +kubebuilder:validation:Enum=same;differs;unknown
+	SameKernel string `json:"sameKernel,omitempty"`
 	// +kubebuilder:validation:MaxLength=2048
 	Unknown string `json:"unknown,omitempty"`
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -22,24 +24,15 @@ import (
 	"github.com/oneboot/oneboot/pkg/fleet"
 	"github.com/oneboot/oneboot/pkg/forecast"
 	"github.com/oneboot/oneboot/pkg/metrics"
-	"github.com/oneboot/oneboot/pkg/osimage"
 )
 
 // FieldManager owns what the controller writes.
 const FieldManager = "oneboot-controller"
 
-// Inspect reads an image; see [osimage.Image.Inspect].
-type Inspect func(ctx context.Context, image string) (*osimage.Inspection, error)
-
-// References are the images that a release image names; see
-// [osimage.Image.References].
-type References func(ctx context.Context, image string) (map[string]string, error)
-
 // A Controller keeps the custom resources of one cluster.
 type Controller struct {
-	Manager    manager.Manager
-	Inspect    Inspect
-	References References
+	Manager  manager.Manager
+	Registry Registry
 	// Releases are release images beside those that the cluster names.
 	Releases []string
 	// Collector gets the forecasts.
@@ -48,11 +41,13 @@ type Controller struct {
 	controller controller.Controller
 	recorder   events.EventRecorder
 	served     map[schema.GroupVersionKind]bool
+	crdsSeen   string
 	last       time.Time
 	failures   map[string]failure
-	// releases are the OS images of release images, by the release image: a digest
-	// never changes what it names.
-	releases map[string]string
+	// releases are what release images name: a digest never changes what it names.
+	releases map[string][]image
+	// mayRead says that this look has not read an image yet.
+	mayRead bool
 }
 
 // between is the least time between two looks at everything.
@@ -60,17 +55,23 @@ const between = time.Second
 
 // Setup adds the controller to its manager.
 func (c *Controller) Setup() error {
-	c.served, c.failures, c.releases = map[schema.GroupVersionKind]bool{}, map[string]failure{}, map[string]string{}
+	c.served, c.failures, c.releases = map[schema.GroupVersionKind]bool{}, map[string]failure{}, map[string][]image{}
 	c.recorder = c.Manager.GetEventRecorder(FieldManager)
 	var err error
 	if c.controller, err = controller.New("cluster", c.Manager, controller.Options{Reconciler: c, MaxConcurrentReconciles: 1}); err != nil {
 		return err
 	}
+	// The kubelet writes each Node's status every few minutes, and none of that is
+	// read here.
+	told := predicate.Or[client.Object](predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{})
 	crds := &metav1.PartialObjectMetadata{}
 	crds.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 	nodes := &metav1.PartialObjectMetadata{}
 	nodes.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Node"})
-	for _, o := range []client.Object{crds, nodes, &v1alpha1.OSImage{}, &v1alpha1.FirstbootForecast{}} {
+	if err := c.controller.Watch(source.Kind[client.Object](c.Manager.GetCache(), nodes, handler.EnqueueRequestsFromMapFunc(toEverything), told)); err != nil {
+		return err
+	}
+	for _, o := range []client.Object{crds, &v1alpha1.OSImage{}, &v1alpha1.FirstbootForecast{}} {
 		if err := c.controller.Watch(source.Kind(c.Manager.GetCache(), o, handler.EnqueueRequestsFromMapFunc(toEverything))); err != nil {
 			return err
 		}
@@ -88,20 +89,20 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err := c.watchServed(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	f := &fleet.Fleet{}
-	var streams, versions []unstructured.Unstructured
+	nodes, err := c.nodes(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	f := &fleet.Fleet{Bootimages: learned(nodes)}
+	others := map[string][]unstructured.Unstructured{}
 	for gvk := range c.served {
 		list, err := c.objects(ctx, gvk)
 		if err != nil {
 			return reconcile.Result{}, err
 		}
 		for _, o := range list {
-			switch gvk.Kind {
-			case "OSImageStream":
-				streams = append(streams, o)
-				continue
-			case "ClusterVersion":
-				versions = append(versions, o)
+			if !slices.Contains(fleet.Kinds(), gvk.Kind) || gvk.Kind == kindClusterVersion {
+				others[gvk.Kind] = append(others[gvk.Kind], o)
 			}
 			f.AddObject(o.GetNamespace()+"/"+o.GetName(), o.Object)
 		}
@@ -110,41 +111,42 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	for _, p := range f.Problems() {
 		log.FromContext(ctx).Info("not read", "object", p.File, "problem", p.Message)
 	}
-	again, images, err := c.images(ctx, wanted(targets, streams), versions)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	for _, t := range targets {
-		if i := images[digestOf(t.OSImage)]; i != nil {
-			t.Image, t.Version = imageOf(i), i.Status.Version
-		}
-	}
-	if err := c.forecasts(ctx, sources, targets); err != nil {
-		return reconcile.Result{}, err
-	}
-	return reconcile.Result{RequeueAfter: again}, nil
+	c.Registry.mirrors = mirrors(append(others["ImageDigestMirrorSet"], others["ImageContentSourcePolicy"]...))
+	return c.look(ctx, &looked{sources: sources, targets: targets, nodes: nodes, streams: others[kindOSImageStream], versions: others[kindClusterVersion]})
 }
 
-// wanted are the pull specs that pools and image streams name, with who wants them.
-func wanted(targets map[string]*forecast.Target, streams []unstructured.Unstructured) map[string][]string {
-	all := map[string][]string{}
-	for pool, t := range targets {
-		if digestOf(t.OSImage) != "" {
-			all[t.OSImage] = append(all[t.OSImage], "pool "+pool)
+// A looked is what one look has found.
+type looked struct {
+	sources           []forecast.Source
+	targets           map[string]*forecast.Target
+	nodes             []metav1.PartialObjectMetadata
+	streams, versions []unstructured.Unstructured
+}
+
+// look keeps the objects: with what is known first, and then it reads an image.
+func (c *Controller) look(ctx context.Context, l *looked) (reconcile.Result, error) {
+	var again time.Duration
+	for _, c.mayRead = range []bool{false, true} {
+		want := wanted(l.targets, l.streams)
+		wait, err := c.addReleases(ctx, want, l.versions)
+		if err != nil {
+			return reconcile.Result{}, err
 		}
-	}
-	for _, s := range streams {
-		available, _, _ := unstructured.NestedSlice(s.Object, "status", "availableStreams")
-		for _, a := range available {
-			m, _ := a.(map[string]any)
-			name, _ := m["name"].(string)
-			image, _ := m["osImage"].(string)
-			if digestOf(image) != "" {
-				all[image] = append(all[image], "stream "+name)
+		waitImage, images, err := c.images(ctx, want)
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		again = sooner(wait, waitImage)
+		for _, t := range l.targets {
+			if i := images[digestOf(t.OSImage)]; i != nil {
+				t.Image, t.Version = imageOf(i), i.Status.Version
 			}
 		}
+		if err := c.forecasts(ctx, l); err != nil {
+			return reconcile.Result{}, err
+		}
 	}
-	return all
+	return reconcile.Result{RequeueAfter: again}, nil
 }
 
 // errNotReady is for a check of readiness.
@@ -160,10 +162,7 @@ func (c *Controller) Ready() error {
 
 func condition(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
 	const longest = 1024
-	if len(message) > longest {
-		message = message[:longest]
-	}
-	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: upTo(message, longest)}
 }
 
 // camel makes a reason of a condition of a code such as registry-unreachable.

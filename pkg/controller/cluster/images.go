@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -10,13 +11,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/oneboot/oneboot/pkg/api/v1alpha1"
 	"github.com/oneboot/oneboot/pkg/forecast"
 	"github.com/oneboot/oneboot/pkg/osimage"
+	"github.com/oneboot/oneboot/pkg/payload"
 )
 
 // A failure is an image that could not be read, and when it is tried again.
@@ -29,81 +29,31 @@ const (
 	firstRetry = 15 * time.Second
 	lastRetry  = 30 * time.Minute
 	// readTime bounds the reading of one image.
-	readTime = 5 * time.Minute
+	readTime = time.Minute
 )
 
 // images keeps an OSImage for each wanted one, by digest. again is when the next one
 // that failed is to be tried; 0 where none has.
-func (c *Controller) images(ctx context.Context, want map[string][]string, versions []unstructured.Unstructured) (again time.Duration, all map[string]*v1alpha1.OSImage, err error) {
-	again = c.addUpdates(ctx, want, versions)
-	all = map[string]*v1alpha1.OSImage{}
-	users := map[string][]string{}
-	pullSpec := map[string]string{}
-	for image, by := range want {
-		digest := digestOf(image)
-		users[digest] = append(users[digest], by...)
-		if old, ok := pullSpec[digest]; !ok || image < old {
-			pullSpec[digest] = image
-		}
-	}
-	for digest, by := range users {
-		slices.Sort(by)
-		i, wait, err := c.image(ctx, pullSpec[digest], strings.Join(slices.Compact(by), ", "))
+func (c *Controller) images(ctx context.Context, all wants) (again time.Duration, kept map[string]*v1alpha1.OSImage, err error) {
+	kept = map[string]*v1alpha1.OSImage{}
+	for digest, w := range all {
+		i, wait, err := c.image(ctx, w)
 		if err != nil {
 			return 0, nil, err
 		}
-		if wait > 0 && (again == 0 || wait < again) {
-			again = wait
-		}
-		all[digest] = i
+		again = sooner(again, wait)
+		kept[digest] = i
 	}
-	return again, all, c.unused(ctx, users)
+	return again, kept, c.unused(ctx, all)
 }
 
-// addUpdates adds the OS images of the updates that the cluster may take and of the
-// named releases.
-func (c *Controller) addUpdates(ctx context.Context, want map[string][]string, versions []unstructured.Unstructured) (again time.Duration) {
-	releases := map[string]string{}
-	for _, r := range c.Releases {
-		releases[r] = "release " + r
-	}
-	for _, v := range versions {
-		updates, _, _ := unstructured.NestedSlice(v.Object, "status", "availableUpdates")
-		for _, u := range updates {
-			m, _ := u.(map[string]any)
-			image, _ := m["image"].(string)
-			version, _ := m["version"].(string)
-			if digestOf(image) != "" {
-				releases[image] = "update " + version
-			}
-		}
-	}
-	for release, by := range releases {
-		image, ok := c.releases[release]
-		if !ok {
-			wait, due := c.due(release)
-			if due {
-				refs, err := c.References(ctx, release)
-				if wait = c.tried(release, err); err != nil {
-					log.FromContext(ctx).Info("the release image could not be read", "release", release, "problem", err.Error())
-				} else {
-					image = osimage.OSComponent(refs)
-					c.releases[release] = image
-				}
-			}
-			if wait > 0 && (again == 0 || wait < again) {
-				again = wait
-			}
-		}
-		if digestOf(image) != "" {
-			want[image] = append(want[image], by)
-		}
-	}
-	return again
-}
-
-// due reports whether an image that failed may be tried again; wait is until then.
+// due reports whether an image may be read now; wait is until one that failed may be
+// tried again. One look reads one image at most, after the forecasts, so that a
+// registry that does not answer keeps nobody from what is known.
 func (c *Controller) due(image string) (wait time.Duration, due bool) {
+	if !c.mayRead {
+		return between, false
+	}
 	f, failed := c.failures[image]
 	if wait = time.Until(f.next); failed && wait > 0 {
 		return wait, false
@@ -113,6 +63,7 @@ func (c *Controller) due(image string) (wait time.Duration, due bool) {
 
 // tried takes note of how a try went; wait is until the next one.
 func (c *Controller) tried(image string, err error) (wait time.Duration) {
+	c.mayRead = false
 	if err == nil {
 		delete(c.failures, image)
 		return 0
@@ -124,12 +75,12 @@ func (c *Controller) tried(image string, err error) (wait time.Duration) {
 }
 
 // image keeps one OSImage: made where it is not there, read where it was not yet.
-func (c *Controller) image(ctx context.Context, image, usedBy string) (*v1alpha1.OSImage, time.Duration, error) {
+func (c *Controller) image(ctx context.Context, w *want) (*v1alpha1.OSImage, time.Duration, error) {
 	i := &v1alpha1.OSImage{}
-	name := imageName(image)
+	name := imageName(w.os)
 	err := c.Manager.GetCache().Get(ctx, client.ObjectKey{Name: name}, i)
 	if apierrors.IsNotFound(err) {
-		i = &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.OSImageSpec{Image: image}}
+		i = &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.OSImageSpec{Image: w.os}}
 		err = c.Manager.GetClient().Create(ctx, i, client.FieldOwner(FieldManager))
 		if apierrors.IsAlreadyExists(err) {
 			// The cache is behind.
@@ -140,13 +91,17 @@ func (c *Controller) image(ctx context.Context, image, usedBy string) (*v1alpha1
 		return nil, 0, wrap("keeping OSImage", name, err)
 	}
 	before := i.DeepCopy()
-	i.Status.UsedBy = usedBy
+	i.Status.UsedBy = strings.Join(sorted(w.users), ", ")
+	i.Status.Releases = sorted(append(i.Status.Releases, w.releases...))
 	var wait time.Duration
 	if !meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionRead) {
 		var due bool
-		if wait, due = c.due(image); due {
+		if wait, due = c.due(w.os); due {
 			wait = c.read(ctx, i)
 		}
+	}
+	if meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionRead) {
+		wait = sooner(wait, sooner(c.extensions(ctx, i, w.extensions), c.toolkit(ctx, i, w.toolkit)))
 	}
 	if equality.Semantic.DeepEqual(before.Status, i.Status) {
 		return i, wait, nil
@@ -158,11 +113,69 @@ func (c *Controller) image(ctx context.Context, image, usedBy string) (*v1alpha1
 	return i, wait, wrap("keeping the status of OSImage", name, err)
 }
 
+// extensions reads what can be layered, unless the OS image itself has said so or
+// nothing names an image of them.
+func (c *Controller) extensions(ctx context.Context, i *v1alpha1.OSImage, named string) time.Duration {
+	e := i.Status.Extensions
+	if named == "" || e != nil && e.Read {
+		return 0
+	}
+	wait, due := c.due(named)
+	if !due {
+		return wait
+	}
+	found, err := c.Registry.inspect(ctx, named, true)
+	wait = c.tried(named, err)
+	switch {
+	case err != nil:
+		i.Status.Extensions = &v1alpha1.Extensions{Image: named, Unknown: upTo(err.Error(), longestUnknown)}
+	case found.Offer == nil:
+		i.Status.Extensions = &v1alpha1.Extensions{Image: named, Read: true, Unknown: "the image says nothing of what can be layered"}
+	default:
+		i.Status.Extensions = offered(payload.ExtensionsOf(found), named)
+	}
+	return wait
+}
+
+// offered is an offer in the API's form.
+func offered(x payload.Extensions, image string) *v1alpha1.Extensions {
+	e := &v1alpha1.Extensions{Image: image, Read: true, Missing: x.Missing, Unknown: upTo(x.Unknown, longestUnknown)}
+	for _, name := range slices.Sorted(maps.Keys(x.Shipped)) {
+		ext := v1alpha1.Extension{Name: name}
+		for _, p := range x.Shipped[name] {
+			ext.Packages = append(ext.Packages, p.Name+"-"+p.EVRA)
+		}
+		e.Shipped = append(e.Shipped, ext)
+	}
+	return e
+}
+
+// toolkit reads the driver-toolkit's kernel.
+func (c *Controller) toolkit(ctx context.Context, i *v1alpha1.OSImage, named string) time.Duration {
+	t := i.Status.DriverToolkit
+	if named == "" || t != nil && t.Read {
+		return 0
+	}
+	wait, due := c.due(named)
+	if !due {
+		return wait
+	}
+	kernel, err := c.Registry.toolkitKernel(ctx, named)
+	wait = c.tried(named, err)
+	v := payload.CompareToolkit(named, kernel, err, i.Status.Kernel)
+	i.Status.DriverToolkit = &v1alpha1.DriverToolkit{Image: named, Read: err == nil, Kernel: v.Kernel, SameKernel: v.SameKernel.String(), Unknown: upTo(v.Unknown, longestUnknown)}
+	return wait
+}
+
+// longestUnknown bounds a text that says why something is not known, in bytes.
+const longestUnknown = 2048
+
+// upTo cuts a text.
+func upTo(s string, longest int) string { return strings.ToValidUTF8(s[:min(len(s), longest)], "") }
+
 // read asks the registry and fills in the status.
 func (c *Controller) read(ctx context.Context, i *v1alpha1.OSImage) time.Duration {
-	ctx, cancel := context.WithTimeout(ctx, readTime)
-	defer cancel()
-	found, err := c.Inspect(ctx, i.Spec.Image)
+	found, err := c.Registry.inspect(ctx, i.Spec.Image, false)
 	wait := c.tried(i.Spec.Image, err)
 	if err != nil {
 		meta.SetStatusCondition(&i.Status.Conditions, condition(v1alpha1.ConditionRead, metav1.ConditionFalse, camel(string(osimage.CodeOf(err))), err.Error()))
@@ -185,8 +198,11 @@ func (c *Controller) read(ctx context.Context, i *v1alpha1.OSImage) time.Duratio
 	s.Facts = nil
 	for _, name := range osimage.FactNames() {
 		if f, ok := found.Facts[name]; ok {
-			s.Facts = append(s.Facts, v1alpha1.Fact{Name: string(name), Value: f.Value, Source: string(f.Source), Absent: f.Absent, Unknown: f.Unknown[:min(len(f.Unknown), 2048)]})
+			s.Facts = append(s.Facts, v1alpha1.Fact{Name: string(name), Value: f.Value, Source: string(f.Source), Absent: f.Absent, Unknown: upTo(f.Unknown, longestUnknown)})
 		}
+	}
+	if found.Offer != nil {
+		s.Extensions = offered(payload.ExtensionsOf(found), i.Spec.Image)
 	}
 	meta.SetStatusCondition(&s.Conditions, condition(v1alpha1.ConditionRead, metav1.ConditionTrue, "Read", "the image was read"))
 	return 0
@@ -194,14 +210,14 @@ func (c *Controller) read(ctx context.Context, i *v1alpha1.OSImage) time.Duratio
 
 // unused takes the users off images that nobody wants any more. They stay: what was
 // read once is not read again.
-func (c *Controller) unused(ctx context.Context, users map[string][]string) error {
+func (c *Controller) unused(ctx context.Context, all wants) error {
 	l := &v1alpha1.OSImageList{}
 	if err := c.Manager.GetCache().List(ctx, l); err != nil {
 		return wrap("listing", "OSImages", err)
 	}
 	for n := range l.Items {
 		i := &l.Items[n]
-		if _, used := users[digestOf(i.Spec.Image)]; used || i.Status.UsedBy == "" {
+		if _, used := all[digestOf(i.Spec.Image)]; used || i.Status.UsedBy == "" {
 			continue
 		}
 		before := i.DeepCopy()

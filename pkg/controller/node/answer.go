@@ -1,6 +1,8 @@
 package node
 
 import (
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +28,11 @@ const (
 	// nothing else tells.
 	annotationPivot = prefix + "pivot"
 	annotationBoot  = prefix + "boot"
+	// These are of the OS that booted first: the version, the inner ostree commit and
+	// how many layers follow it.
+	annotationBootedVersion = prefix + "booted-version"
+	annotationBootedCommit  = prefix + "booted-commit"
+	annotationBootedLayers  = prefix + "booted-layers"
 )
 
 // Annotations and labels of others.
@@ -156,6 +163,10 @@ func annotations(h host, pivot metrics.PivotState) map[string]string {
 		annotationAction: v.Action.String(), annotationReason: string(v.Reason), annotationProof: string(v.Proof), annotationMode: mode,
 		annotationDeployment: string(v.Booted.Checksum), annotationTarget: targetDigest(v.Target.OSImageURL),
 		annotationPivot: string(pivot), annotationBoot: r.BootID,
+		annotationBootedVersion: v.Booted.Version, annotationBootedCommit: v.Booted.InnerCommit,
+	}
+	if v.Booted.DerivedLayers != nil {
+		all[annotationBootedLayers] = strconv.Itoa(*v.Booted.DerivedLayers)
 	}
 	for k, s := range all {
 		// A record is a file on a node: what is no short word stays there.
@@ -182,3 +193,23 @@ func targetDigest(pullSpec string) string {
 func Outcome(n *metav1.PartialObjectMetadata) (string, metrics.PivotState) {
 	return pool(n), metrics.PivotState(n.Annotations[annotationPivot])
 }
+
+// A Bootimage is the OS that a node booted first.
+type Bootimage struct {
+	Version, Commit string
+	// Architecture is in Go's naming.
+	Architecture string
+}
+
+// FirstBooted is the OS that a node booted first, as its annotations say; ok is false
+// where they do not, and of an OS with layers upon its commit.
+func FirstBooted(n *metav1.PartialObjectMetadata) (b Bootimage, ok bool) {
+	a := n.Annotations
+	b = Bootimage{a[annotationBootedVersion], a[annotationBootedCommit], n.Labels[archLabel]}
+	return b, b.Version != "" && b.Architecture != "" && commitForm.MatchString(b.Commit) && a[annotationBootedLayers] == "0"
+}
+
+// archLabel is on every Node (LabelArchStable in k8s.io/api/core/v1).
+const archLabel = "kubernetes.io/arch"
+
+var commitForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
