@@ -5,7 +5,6 @@ package fleet
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -40,10 +39,7 @@ type document struct {
 	body map[string]any
 }
 
-var (
-	kindLine  = regexp.MustCompile(`(?m)^["']?kind["']?:[ \t]*["']?([A-Za-z]+)["']?[ \t\r]*(?:#.*)?$`)
-	itemsLine = regexp.MustCompile(`(?m)^items:[ \t\r]*$`)
-)
+var kindLine = regexp.MustCompile(`(?m)^["']?kind["']?:[ \t]*["']?([A-Za-z]+)["']?[ \t\r]*(?:#.*)?$`)
 
 // Add reads a file of YAML or JSON: one object, several documents, Lists. Kinds that
 // do not matter are passed over; what cannot be read is a Problem, and the rest is
@@ -60,15 +56,16 @@ func (f *Fleet) Add(file string, b []byte) {
 	}
 	line := 1
 	for _, d := range splitDocuments(b) {
-		f.addYAML(file, line, d)
+		f.addYAML(file, line, d, "")
 		line += bytes.Count(d, []byte("\n"))
 	}
 }
 
 // AddObject adds one object as it was decoded; from says where it is from.
-func (f *Fleet) AddObject(from string, body map[string]any) { f.addObject(from, 0, body, 0) }
+func (f *Fleet) AddObject(from string, body map[string]any) { f.addObject(from, 0, body, "") }
 
-// splitDocuments cuts a YAML stream before each line that is its separator.
+// splitDocuments cuts a YAML stream before each line that begins a document and
+// behind each that ends one.
 func splitDocuments(b []byte) [][]byte {
 	var all [][]byte
 	start := 0
@@ -81,68 +78,41 @@ func splitDocuments(b []byte) [][]byte {
 		if l := bytes.TrimRight(b[at:next], " \t\r\n"); at > start && (bytes.Equal(l, []byte("---")) || bytes.HasPrefix(l, []byte("--- "))) {
 			all = append(all, b[start:at])
 			start = at
+		} else if bytes.Equal(l, []byte("...")) {
+			all = append(all, b[start:next])
+			start = next
 		}
 		at = next
 	}
 	return append(all, b[start:])
 }
 
-func (f *Fleet) addYAML(file string, line int, b []byte) {
-	m := kindLine.FindSubmatch(b)
-	if m != nil && strings.HasSuffix(string(m[1]), "List") {
-		if f.addList(file, line, b) {
-			return
-		}
-	} else if m != nil && !matters(string(m[1])) {
+// addYAML adds a document, or an item of a List of the kind of.
+func (f *Fleet) addYAML(file string, line int, b []byte, of string) {
+	kind := ""
+	switch all := kindLine.FindAllSubmatch(b, 2); {
+	case len(all) != 1:
+		// One without a kind, or with two: that is seen where it is decoded.
+	case strings.HasSuffix(string(all[0][1]), "List"):
+		kind = string(all[0][1])
+	case !matters(string(all[0][1])):
 		f.passed++
 		return
+	}
+	if kind != "" && of == "" {
+		if items, ok := cutList(b); ok {
+			for _, i := range items {
+				f.addYAML(file, line+i.line, i.text(), kind)
+			}
+			return
+		}
 	}
 	body, err := decodeYAML(b)
 	if err != nil {
 		f.problem(file, line, err)
 		return
 	}
-	f.addObject(file, line, body, 0)
-}
-
-// addList cuts a List in the form that kubectl and oc print, one item after the
-// other at the first column, so that only items that matter are decoded. It reports
-// whether the List has that form.
-func (f *Fleet) addList(file string, line int, b []byte) bool {
-	at := itemsLine.FindIndex(b)
-	if at == nil {
-		return false
-	}
-	rest := b[at[1]:]
-	number := line + bytes.Count(b[:at[1]], []byte("\n"))
-	var item []byte
-	began := 0
-	flush := func() {
-		if item != nil {
-			f.addYAML(file, began, item)
-		}
-		item = nil
-	}
-	for l := range bytes.Lines(rest) {
-		switch {
-		case bytes.HasPrefix(l, []byte("- ")):
-			flush()
-			began = number
-			item = append([]byte("  "), l[2:]...)
-			item = item[2:]
-		case item != nil && bytes.HasPrefix(l, []byte("  ")):
-			item = append(item, l[2:]...)
-		case item != nil && len(bytes.TrimSpace(l)) == 0:
-			item = append(item, l...)
-		case len(bytes.TrimSpace(l)) == 0:
-		default:
-			// The keys that follow the items.
-			flush()
-		}
-		number++
-	}
-	flush()
-	return true
+	f.addObject(file, line, body, of)
 }
 
 // decodeYAML decodes one document, of bounded size and without what makes a small
@@ -151,10 +121,15 @@ func decodeYAML(b []byte) (any, error) {
 	if len(b) > maxDocument {
 		return nil, fmt.Errorf("the document has %d bytes, over the limit of %d", len(b), maxDocument)
 	}
-	var n yaml.Node
-	err := yaml.Unmarshal(b, &n)
-	if err != nil {
+	var n, more yaml.Node
+	d := yaml.NewDecoder(bytes.NewReader(b))
+	if err := d.Decode(&n); errors.Is(err, io.EOF) {
+		return nil, nil
+	} else if err != nil {
 		return nil, err
+	}
+	if err := d.Decode(&more); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the document")
 	}
 	values := 0
 	if err := checkNode(&n, 0, &values); err != nil {
@@ -181,10 +156,16 @@ func checkNode(n *yaml.Node, depth int, values *int) error {
 		seen := map[string]bool{}
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			k := n.Content[i]
-			if seen[k.Value] {
+			switch {
+			case k.Tag == "!!merge":
+				return fmt.Errorf("line %d: merged keys (<<) are not read: write them out", k.Line)
+			case k.Kind != yaml.ScalarNode:
+				return fmt.Errorf("line %d: a key is not a string", k.Line)
+			case seen[k.Value]:
 				return fmt.Errorf("line %d: the key %.80q appears twice", k.Line, k.Value)
 			}
-			seen[k.Value] = true
+			// As the API server has it, whose objects have no other keys.
+			seen[k.Value], k.Tag = true, "!!str"
 		}
 	}
 	for _, c := range n.Content {
@@ -195,56 +176,9 @@ func checkNode(n *yaml.Node, depth int, values *int) error {
 	return nil
 }
 
-func (f *Fleet) addJSON(file string, b []byte) {
-	d := json.NewDecoder(bytes.NewReader(b))
-	for {
-		var raw struct {
-			Kind  string            `json:"kind"`
-			Items []json.RawMessage `json:"items"`
-		}
-		var whole json.RawMessage
-		err := d.Decode(&whole)
-		if errors.Is(err, io.EOF) {
-			return
-		}
-		if err == nil {
-			err = json.Unmarshal(whole, &raw)
-		}
-		if err != nil {
-			f.problem(file, 0, err)
-			return
-		}
-		if !strings.HasSuffix(raw.Kind, "List") {
-			raw.Items = []json.RawMessage{whole}
-		}
-		for _, item := range raw.Items {
-			var body any
-			switch {
-			case !jsonMatters(item):
-				f.passed++
-				continue
-			case len(item) > maxDocument:
-				f.problem(file, 0, fmt.Errorf("an object of %d bytes, over the limit of %d", len(item), maxDocument))
-				continue
-			}
-			if err := json.Unmarshal(item, &body); err != nil {
-				f.problem(file, 0, err)
-				continue
-			}
-			f.addObject(file, 0, body, 0)
-		}
-	}
-}
-
-func jsonMatters(b []byte) bool {
-	var o struct {
-		Kind string `json:"kind"`
-	}
-	return json.Unmarshal(b, &o) != nil || matters(o.Kind) || strings.HasSuffix(o.Kind, "List")
-}
-
-// addObject keeps an object, or those of a List.
-func (f *Fleet) addObject(file string, line int, body any, depth int) {
+// addObject keeps an object, or those of a List; of is the kind of the List that it
+// is in.
+func (f *Fleet) addObject(file string, line int, body any, of string) {
 	object, ok := body.(map[string]any)
 	if !ok {
 		if body != nil {
@@ -253,10 +187,22 @@ func (f *Fleet) addObject(file string, line int, body any, depth int) {
 		return
 	}
 	kind := text(object, "kind")
-	if strings.HasSuffix(kind, "List") && depth == 0 {
-		items, _ := object["items"].([]any)
+	if kind == "" && of != "" {
+		// The API server leaves it out in its own Lists.
+		kind = strings.TrimSuffix(of, "List")
+		object["kind"] = kind
+	}
+	if strings.HasSuffix(kind, "List") {
+		items, ok := object["items"].([]any)
+		switch {
+		case of != "":
+			f.problem(file, line, errors.New("a List in a List"))
+			return
+		case !ok && object["items"] != nil:
+			f.problem(file, line, errors.New("items is not a list"))
+		}
 		for _, item := range items {
-			f.addObject(file, line, item, 1)
+			f.addObject(file, line, item, kind)
 		}
 		return
 	}
