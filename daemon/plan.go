@@ -65,11 +65,13 @@ func MakePlan(ctx context.Context, opts PlanOptions, stdin io.Reader) (*Plan, er
 		}
 	}
 	sources, targets := f.Sources()
-	if !opts.Offline {
-		p.askImages(ctx, opts.Image, targets)
-	}
+	images := imageAsker{plan: p, opts: opts.Image, asked: map[string]*askedImage{}}
 	for _, s := range sources {
-		p.Forecasts = append(p.Forecasts, forecast.Of(s, targets[s.Pool]))
+		t := targets[s.Pool]
+		if t != nil && t.OSImage != "" && !opts.Offline {
+			t = images.ask(ctx, *t, s.Bootimage.Architecture)
+		}
+		p.Forecasts = append(p.Forecasts, forecast.Of(s, t))
 	}
 	p.Problems = append(p.Problems, f.Problems()...)
 	slices.SortStableFunc(p.Problems, func(a, b fleet.Problem) int {
@@ -103,6 +105,7 @@ func (p *Plan) read(f *fleet.Fleet, name string, stdin io.Reader) error {
 		case e.IsDir(), at != name && !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(at)):
 			return nil
 		case !e.Type().IsRegular() && at != name:
+			p.problem(at, errors.New("a link or a special file, which is not followed: name it by itself"))
 			return nil
 		}
 		if files++; files > maxPlanFiles {
@@ -165,15 +168,18 @@ func readRecord(t fleet.Table, b []byte) (bool, error) {
 		return false, nil
 	}
 	v := r.Verdict.Booted
-	if v.Version == "" {
+	switch {
+	case v.Version == "":
 		return true, errors.New("the record names no version of the booted OS")
+	case v.DerivedLayers == nil:
+		return true, errors.New("the record does not say whether layers follow the booted commit: without that its version does not tell what a disk image has")
+	case *v.DerivedLayers > 0:
+		// Layers inherit the version of what they are laid upon.
+		return true, fmt.Errorf("%d layers follow the booted commit, and other disk images have its version too: write a table by the disk image's own name", *v.DerivedLayers)
 	}
 	c := forecast.Content{ManifestDigest: string(v.ManifestDigest), ConfigDigest: string(v.ConfigDigest)}
 	if verdict.CommitSource(v.InnerCommitFrom).Proving() {
 		c.Commit = v.InnerCommit
-	}
-	if v.DerivedLayers != nil {
-		c.Derived = *v.DerivedLayers > 0
 	}
 	put(t, v.Version, v.Architecture, c)
 	return true, nil
@@ -227,42 +233,45 @@ func readContents(t fleet.Table, b []byte) (bool, error) {
 	return len(table.Bootimages) > 0, nil
 }
 
-// askImages asks for what the pools' OS images are, each once.
-func (p *Plan) askImages(ctx context.Context, opts InspectOptions, targets map[string]*forecast.Target) {
-	asked := map[string]*forecast.Image{}
-	versions := map[string]string{}
-	var pools []string
-	for pool := range targets {
-		pools = append(pools, pool)
-	}
-	slices.Sort(pools)
-	for _, pool := range pools {
-		t := targets[pool]
-		if t.OSImage == "" {
-			continue
+// An imageAsker asks for what the pools' OS images are, each once for each
+// architecture.
+type imageAsker struct {
+	plan  *Plan
+	opts  InspectOptions
+	asked map[string]*askedImage
+}
+
+type askedImage struct {
+	image   *forecast.Image
+	version string
+}
+
+// ask is the target with what a registry says of its image for that architecture.
+func (a *imageAsker) ask(ctx context.Context, t forecast.Target, arch string) *forecast.Target {
+	key := t.OSImage + " " + arch
+	found, done := a.asked[key]
+	if !done {
+		found = &askedImage{}
+		a.asked[key] = found
+		opts := a.opts
+		opts.Image, opts.Architecture = t.OSImage, cmp.Or(arch, opts.Architecture)
+		d, err := Inspect(ctx, opts)
+		switch {
+		case err != nil:
+			a.plan.problem(t.OSImage, err)
+		case d.OS == nil:
+			a.plan.problem(t.OSImage, errors.New("it is no OS image"))
+		default:
+			found.image, found.version = imageOf(d.OS), d.OS.Facts[osimage.FactOSVersion].Value
 		}
-		image, done := asked[t.OSImage]
-		if !done {
-			opts.Image = t.OSImage
-			d, err := Inspect(ctx, opts)
-			switch {
-			case err != nil:
-				p.problem(t.OSImage, err)
-			case d.OS == nil:
-				p.problem(t.OSImage, errors.New("it is no OS image"))
-			default:
-				image = imageOf(d.OS)
-				versions[t.OSImage] = d.OS.Facts[osimage.FactOSVersion].Value
-			}
-			asked[t.OSImage] = image
-		}
-		t.Image, t.Version = image, cmp.Or(t.Version, versions[t.OSImage])
 	}
+	t.Image, t.Version = found.image, cmp.Or(t.Version, found.version)
+	return &t
 }
 
 // imageOf is an inspected image as a forecast needs it.
 func imageOf(i *osimage.Inspection) *forecast.Image {
-	out := &forecast.Image{Bytes: i.Bytes, Layers: len(i.Layers), RHEL: i.Facts[osimage.FactRHELVersion].Value, List: i.List,
+	out := &forecast.Image{Bytes: i.Bytes, Layers: len(i.Layers), RHEL: i.Facts[osimage.FactRHELVersion].Value, List: i.List, Architecture: i.Architecture,
 		Content: forecast.Content{ManifestDigest: string(i.Digest), ConfigDigest: string(i.ConfigDigest), Kernel: i.Facts[osimage.FactKernel].Value}}
 	// Whether layers follow is not known: nothing is compared by the commit.
 	if f := i.Facts[osimage.FactInnerCommit]; f.Source == osimage.SourceCommit && i.Facts[osimage.FactDerived].Value != "" {

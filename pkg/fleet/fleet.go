@@ -3,7 +3,6 @@ package fleet
 import (
 	"cmp"
 	"encoding/json"
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -21,27 +20,35 @@ type Fleet struct {
 	// any), and by their own names.
 	Bootimages Table
 
-	streams []*bootimage.Stream
 	// images are the versions of cloud images by their names.
 	images map[string]string
 	// elsewhere are the targets of clusters whose objects are not here.
 	elsewhere map[string]*forecast.Target
-	pools     map[string]string // pool to rendered MachineConfig
-	configs   map[string]map[string]any
-	// poolStreams are the pools' OS image streams.
-	poolStreams map[string]string
-	layered     map[string]bool
+	pools     map[string]document
+	configs   map[string]document
+	layered   map[string]bool
+	// twofold are pools, MachineConfigs and image sets that stand there twice and
+	// differ, by kind and name; severalClusters says that the objects are of more
+	// than one cluster.
+	twofold         map[string]bool
+	severalClusters bool
 	// osImages are those of AgentServiceConfigs by OpenShift's minor version.
-	osImages []osImage
+	osImages map[string][]osImage
 	releases map[string]string // ClusterImageSet to release image
 	release  string            // of ClusterVersion
+	// clusters are those that an installer makes, by name.
+	clusters map[string]*cluster
+	// configMaps are all, by namespace and name.
+	configMaps map[string]document
+	// metal are the disk images of bare metal in the release's machine-os-images.
+	metalImages []bootimage.Offer
 }
 
 // A Table says what is in disk images: by their own names (an AMI, an address) and
 // by version, with or without "/ARCHITECTURE".
 type Table map[string]forecast.Content
 
-type osImage struct{ openShift, version, url, arch string }
+type osImage struct{ version, url, arch string }
 
 // matters reports whether a kind says something of new nodes.
 func matters(kind string) bool {
@@ -81,36 +88,6 @@ func (f *Fleet) Sources() ([]forecast.Source, map[string]*forecast.Target) {
 	return all, f.targets()
 }
 
-// index reads the objects that others refer to.
-func (f *Fleet) index() {
-	f.pools, f.configs, f.layered, f.releases = map[string]string{}, map[string]map[string]any{}, map[string]bool{}, map[string]string{}
-	f.poolStreams = map[string]string{}
-	f.images, f.elsewhere, f.streams, f.osImages = map[string]string{}, map[string]*forecast.Target{}, nil, nil
-	for _, d := range f.documents {
-		name := text(d.body, "metadata", "name")
-		switch text(d.body, "kind") {
-		case "MachineConfigPool":
-			f.poolStreams[name] = cmp.Or(text(d.body, "spec", "osImageStream", "name"), text(d.body, "status", "osImageStream", "name"))
-			f.pools[name] = cmp.Or(text(d.body, "spec", "configuration", "name"), text(d.body, "status", "configuration", "name"))
-		case "MachineConfig":
-			f.configs[name] = d.body
-		case "MachineOSConfig":
-			f.layered[text(d.body, "spec", "machineConfigPool", "name")] = true
-		case "ConfigMap":
-			f.configMap(d)
-		case "AgentServiceConfig":
-			list, _ := at(d.body, "spec", "osImages").([]any)
-			for _, i := range list {
-				f.osImages = append(f.osImages, osImage{text(i, "openshiftVersion"), text(i, "version"), text(i, "url"), goArch(text(i, "cpuArchitecture"))})
-			}
-		case "ClusterImageSet":
-			f.releases[name] = text(d.body, "spec", "releaseImage")
-		case "ClusterVersion":
-			f.release = cmp.Or(text(d.body, "status", "desired", "version"), text(d.body, "spec", "desiredUpdate", "version"))
-		}
-	}
-}
-
 func (f *Fleet) configMap(d document) {
 	if text(d.body, "metadata", "name") != bootimage.ConfigMapName {
 		return
@@ -128,44 +105,32 @@ func (f *Fleet) configMap(d document) {
 		f.problem(d.file, d.line, err)
 		return
 	}
-	f.streams = append(f.streams, src.Streams...)
 	for _, s := range src.Streams {
 		for _, o := range s.Offers() {
 			for _, image := range o.Images {
-				f.images[image.Image], f.images[path.Base(image.Image)] = o.Version, o.Version
+				f.images[image.Image] = o.Version
+			}
+			// Those of RHEL 9 wherever there are such: cluster-baremetal-operator sets
+			// no COREOS_VERSION.
+			if o.Platform == "metal" && (s.Name == "rhel-9" || len(src.Streams) == 1) {
+				f.metalImages = append(f.metalImages, o)
 			}
 		}
 	}
 }
 
-// targets are what the pools want.
-func (f *Fleet) targets() map[string]*forecast.Target {
-	all := maps.Clone(f.elsewhere)
-	for pool, name := range f.pools {
-		mc, ok := f.configs[name]
-		if !ok {
-			continue
-		}
-		t := &forecast.Target{
-			Pool: pool, OSImage: text(mc, "spec", "osImageURL"), ExtensionsImage: text(mc, "spec", "baseOSExtensionsContainerImage"),
-			Release:         cmp.Or(text(mc, "metadata", "annotations", "machineconfiguration.openshift.io/release-image-version"), f.release),
-			KernelArguments: texts(mc, "spec", "kernelArguments"), Extensions: texts(mc, "spec", "extensions"),
-			KernelType: text(mc, "spec", "kernelType"), FIPS: yes(mc, "spec", "fips"), Layered: f.layered[pool], Stream: f.poolStreams[pool],
-		}
-		if t.OSImage != "" {
-			all[pool] = t
-		}
-	}
-	return all
-}
-
 // known fills in the version and the content of a disk image, by its name, then by
-// its version.
+// its version. A version that only a name tells of says nothing of the content.
 func (f *Fleet) known(b forecast.Bootimage) forecast.Bootimage {
 	if b.Version == "" {
-		b.Version = f.versionOf(b)
+		b.Version = f.images[b.ID]
 	}
-	for _, key := range []string{b.ID, b.Version + "/" + b.Architecture, b.Version} {
+	keys := []string{b.ID, b.Version + "/" + b.Architecture, b.Version}
+	if b.Version == "" {
+		b.Version = cmp.Or(f.images[path.Base(b.ID)], versionIn(b.ID))
+		keys = keys[:1]
+	}
+	for _, key := range keys {
 		if c, ok := f.Bootimages[key]; ok && key != "" && !strings.HasPrefix(key, "/") {
 			b.Facts = &c
 			break
@@ -174,18 +139,12 @@ func (f *Fleet) known(b forecast.Bootimage) forecast.Bootimage {
 	return b
 }
 
-// versionOf finds a disk image in the streams that were read: an AMI, an image's
-// name, the address of a file.
-func (f *Fleet) versionOf(b forecast.Bootimage) string {
-	if b.ID == "" {
-		return ""
-	}
-	return cmp.Or(f.images[b.ID], f.images[path.Base(b.ID)], versionIn(b.ID))
-}
-
 // versionIn is the version in a file's name, such as
 // rhcos-9.6.20251212-1-live-iso.x86_64.iso; empty where there is none.
 func versionIn(address string) string {
+	if address == "" {
+		return ""
+	}
 	name := path.Base(address)
 	for _, part := range strings.FieldsFunc(address, func(r rune) bool { return r == '/' || r == '?' }) {
 		if isVersion(part) {

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"path"
 	"regexp"
 	"strconv"
 	"strings"
@@ -25,7 +26,7 @@ func (f *Fleet) source(d document) (forecast.Source, bool) {
 	case "InfraEnv":
 		return f.infraEnv(d.body), true
 	case "ClusterInstance":
-		return f.assisted(text(d.body, "spec", "clusterName"), f.releases[text(d.body, "spec", "clusterImageSetNameRef")], goArch(text(d.body, "spec", "cpuArchitecture"))), true
+		return f.assisted(text(d.body, "spec", "clusterName"), goArch(text(d.body, "spec", "cpuArchitecture"))), true
 	case "SiteConfig":
 		return f.siteConfig(d.body), true
 	case "NodePool":
@@ -39,7 +40,7 @@ func (f *Fleet) machines(template any) forecast.Source {
 	value := at(template, "spec", "providerSpec", "value")
 	s := forecast.Source{Flow: forecast.FlowBootimage, Platform: strings.ToLower(strings.TrimSuffix(strings.TrimSuffix(text(value, "kind"), "ProviderSpec"), "MachineProviderConfig"))}
 	secret := cmp.Or(text(value, "userDataSecret", "name"), text(value, "userData", "name"))
-	s.Pool, _, _ = strings.Cut(strings.TrimSuffix(secret, "-managed"), "-user-data")
+	s.Pool = poolOf(secret)
 	if s.Pool == "" {
 		s.Pool = text(template, "metadata", "labels", "machine.openshift.io/cluster-api-machine-role")
 	}
@@ -96,6 +97,12 @@ func machinesArch(body any) string {
 	return ""
 }
 
+// poolOf is the pool that the secret with a machine's user data is of.
+func poolOf(secret string) string {
+	pool, _, _ := strings.Cut(strings.TrimSuffix(secret, "-managed"), "-user-data")
+	return pool
+}
+
 // metal is a host that metal3 writes: install_coreos writes the ISO's image, or the
 // one at an address; without it a disk image is copied.
 func (f *Fleet) metal(s *forecast.Source, method, address string) {
@@ -104,17 +111,10 @@ func (f *Fleet) metal(s *forecast.Source, method, address string) {
 	case address != "":
 		s.Flow = forecast.FlowCustomImage
 	case method == "install_coreos" || method == "":
-		// The machine-os-images of the release, which are those of RHEL 9 wherever
-		// there are such (cluster-baremetal-operator sets no COREOS_VERSION).
 		s.Flow = forecast.FlowBootimage
-		for _, st := range f.streams {
-			if st.Name != "rhel-9" && len(f.streams) > 1 {
-				continue
-			}
-			for _, o := range st.Offers() {
-				if o.Platform == "metal" && (s.Bootimage.Architecture == "" || goArch(o.Architecture) == s.Bootimage.Architecture) {
-					s.Bootimage.Version, s.Bootimage.ID = o.Version, "the release's machine-os-images"
-				}
+		for _, o := range f.metalImages {
+			if s.Bootimage.Architecture == "" || goArch(o.Architecture) == s.Bootimage.Architecture {
+				s.Bootimage.Version, s.Bootimage.ID = o.Version, "the release's machine-os-images"
 			}
 		}
 	default:
@@ -127,7 +127,7 @@ func (f *Fleet) metal(s *forecast.Source, method, address string) {
 const labelInfraEnv = "infraenvs.agent-install.openshift.io"
 
 func (f *Fleet) bareMetalHost(body any) (forecast.Source, bool) {
-	s := forecast.Source{Pool: "worker", Bootimage: forecast.Bootimage{Architecture: goArch(text(body, "spec", "architecture"))}}
+	s := forecast.Source{Pool: cmp.Or(poolOf(text(body, "spec", "userData", "name")), "worker"), Bootimage: forecast.Bootimage{Architecture: goArch(text(body, "spec", "architecture"))}}
 	labels, _ := at(body, "metadata", "labels").(map[string]any)
 	_, ofInfraEnv := labels[labelInfraEnv]
 	method, address := text(body, "spec", "customDeploy", "method"), text(body, "spec", "image", "url")
@@ -145,16 +145,7 @@ func (f *Fleet) bareMetalHost(body any) (forecast.Source, bool) {
 
 func (f *Fleet) infraEnv(body any) forecast.Source {
 	cluster := text(body, "spec", "clusterRef", "name")
-	image := ""
-	for _, d := range f.documents {
-		switch kind := text(d.body, "kind"); {
-		case kind == "AgentClusterInstall" && (text(d.body, "spec", "clusterDeploymentRef", "name") == cluster || text(d.body, "metadata", "name") == cluster) && cluster != "":
-			image = f.releases[text(d.body, "spec", "imageSetRef", "name")]
-		case kind == "ClusterInstance" && text(d.body, "spec", "clusterName") == cluster && cluster != "" && image == "":
-			image = f.releases[text(d.body, "spec", "clusterImageSetNameRef")]
-		}
-	}
-	s := f.assisted(cluster, image, goArch(text(body, "spec", "cpuArchitecture")))
+	s := f.assisted(cluster, goArch(text(body, "spec", "cpuArchitecture")))
 	if v := text(body, "spec", "osImageVersion"); v != "" {
 		f.osImage(&s, v)
 	}
@@ -168,21 +159,23 @@ func (f *Fleet) siteConfig(body any) forecast.Source {
 		s.Notes = append(s.Notes, "it is of "+strconv.Itoa(len(clusters))+" clusters, where one is expected")
 		return s
 	}
-	set := cmp.Or(text(clusters[0], "clusterImageSetNameRef"), text(body, "spec", "clusterImageSetNameRef"))
-	return f.assisted(text(clusters[0], "clusterName"), f.releases[set], goArch(text(clusters[0], "cpuArchitecture")))
+	return f.assisted(text(clusters[0], "clusterName"), goArch(text(clusters[0], "cpuArchitecture")))
 }
 
 // assisted is a cluster that the assisted installer makes, and its nodes of later.
 // From 4.15 on it writes the node image, but on s390x (skipMcoReboot in
 // internal/host/hostcommands/install_cmd.go of assisted-service).
-func (f *Fleet) assisted(cluster, releaseImage, arch string) forecast.Source {
+func (f *Fleet) assisted(name, arch string) forecast.Source {
 	s := forecast.Source{Platform: "assisted", Flow: forecast.FlowUnknown, Bootimage: forecast.Bootimage{Architecture: arch}}
-	release := releaseOf(releaseImage)
-	if cluster != "" {
-		s.Pool = "cluster " + cluster
-	} else {
-		// A worker of the cluster whose objects these are.
-		s.Pool, release = "worker", cmp.Or(release, f.release)
+	// A worker of the cluster whose objects these are, unless it names another.
+	release := f.release
+	s.Pool = "worker"
+	if name != "" {
+		c := f.cluster(name)
+		s.Pool, release = "cluster "+name, releaseOf(c.image())
+		if len(c.images) > 1 {
+			s.Notes = append(s.Notes, "its objects name several releases: "+strings.Join(c.images, ", "))
+		}
 	}
 	minor, known := minorOf(release)
 	switch {
@@ -196,16 +189,16 @@ func (f *Fleet) assisted(cluster, releaseImage, arch string) forecast.Source {
 		s.Flow = forecast.FlowBootimage
 		f.osImage(&s, "4."+strconv.Itoa(minor.minor))
 	}
-	if cluster != "" {
-		f.clusters(s.Pool, release)
+	if name != "" {
+		f.target(s.Pool, release, f.cluster(name))
 	}
 	return s
 }
 
 // osImage sets the live ISO of an AgentServiceConfig.
 func (f *Fleet) osImage(s *forecast.Source, openShift string) {
-	for _, o := range f.osImages {
-		if o.openShift == openShift && (s.Bootimage.Architecture == "" || o.arch == s.Bootimage.Architecture || o.arch == "") {
+	for _, o := range f.osImages[openShift] {
+		if s.Bootimage.Architecture == "" || o.arch == s.Bootimage.Architecture || o.arch == "" {
 			s.Bootimage.ID, s.Bootimage.Version = o.url, cmp.Or(o.version, versionIn(o.url))
 			return
 		}
@@ -213,27 +206,22 @@ func (f *Fleet) osImage(s *forecast.Source, openShift string) {
 	s.Notes = append(s.Notes, "no AgentServiceConfig has an osImage for "+openShift)
 }
 
-// clusters makes a target of a cluster whose own objects are elsewhere.
-func (f *Fleet) clusters(pool, release string) {
-	f.elsewhere[pool] = &forecast.Target{Pool: pool, Release: release}
-}
-
 func (f *Fleet) nodePool(body any) forecast.Source {
-	s := forecast.Source{Pool: "NodePool " + text(body, "metadata", "name"), Platform: strings.ToLower(text(body, "spec", "platform", "type")),
+	s := forecast.Source{Pool: "NodePool " + path.Join(text(body, "metadata", "namespace"), text(body, "metadata", "name")), Platform: strings.ToLower(text(body, "spec", "platform", "type")),
 		Flow: forecast.FlowBootimage, Bootimage: forecast.Bootimage{Architecture: goArch(text(body, "spec", "arch"))}}
 	release := releaseOf(text(body, "spec", "release", "image"))
-	f.clusters(s.Pool, release)
 	minor, known := minorOf(release)
+	var c cluster
+	namespace := text(body, "metadata", "namespace")
+	c.add("", namespace, append(names(body, "spec", "config"), names(body, "spec", "tuningConfig")...))
+	f.target(s.Pool, release, &c)
 	switch {
-	case s.Platform == "agent" && known && atLeast(minor, 15):
+	case s.Platform == "agent" && known && atLeast(minor, 15) && s.Bootimage.Architecture != "s390x":
 		s.Flow = forecast.FlowNodeImage
 	case s.Platform == "agent":
 		s.Flow = forecast.FlowUnknown
 	default:
 		s.Bootimage.ID = cmp.Or(text(body, "spec", "platform", "aws", "ami"), text(body, "spec", "platform", "openstack", "imageName"))
-	}
-	if list, _ := at(body, "spec", "config").([]any); len(list) > 0 {
-		s.Notes = append(s.Notes, "its "+strconv.Itoa(len(list))+" config objects were not read: extensions or a kernel type in them cost a reboot")
 	}
 	return s
 }

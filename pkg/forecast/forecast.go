@@ -41,23 +41,24 @@ type Reason string
 
 // The reasons.
 const (
-	ReasonSameContent     Reason = "same-content"        // digests or commits are equal
-	ReasonNodeImage       Reason = "node-image-on-disk"  // the flow writes the node image
-	ReasonSameBase        Reason = "same-base"           // the base is the same, layers follow it
-	ReasonOtherContent    Reason = "other-content"       // digests or commits differ
-	ReasonOtherVersion    Reason = "other-version"       // another version of the OS
-	ReasonNoPayload       Reason = "no-node-payload"     // since 4.19 disk images have no kubelet and CRI-O
-	ReasonSameVersion     Reason = "same-version"        // the version is equal, which proves nothing
-	ReasonOtherMajor      Reason = "other-rhel-major"    // another major version of RHEL
-	ReasonOldRPMOSTree    Reason = "old-rpm-ostree"      // no container support (before 4.12)
-	ReasonOldSkopeo       Reason = "old-skopeo"          // skopeo before 1.22.2 and a manifest list
-	ReasonBelowFloor      Reason = "below-skew-floor"    // older than the machine-config-operator allows
-	ReasonExtensions      Reason = "extensions"          // the MachineConfig wants extensions
-	ReasonKernelType      Reason = "kernel-type"         // another kernel than the default one
-	ReasonKernelArguments Reason = "kernel-arguments"    // arguments that the disk does not have
-	ReasonLayeredPool     Reason = "on-cluster-layering" // the pool is layered on the cluster
-	ReasonNoTarget        Reason = "target-unknown"      // what the pool wants is not among the objects
-	ReasonNoBootimage     Reason = "bootimage-unknown"   // what it boots from is not known
+	ReasonSameContent     Reason = "same-content"         // digests or commits are equal
+	ReasonNodeImage       Reason = "node-image-on-disk"   // the flow writes the node image
+	ReasonSameBase        Reason = "same-base"            // the base is the same, layers follow it
+	ReasonOtherContent    Reason = "other-content"        // digests or commits differ
+	ReasonOtherVersion    Reason = "other-version"        // another version of the OS
+	ReasonNoPayload       Reason = "no-node-payload"      // since 4.19 disk images have no kubelet and CRI-O
+	ReasonSameVersion     Reason = "same-version"         // the version is equal, which proves nothing
+	ReasonOtherMajor      Reason = "other-rhel-major"     // another major version of RHEL
+	ReasonOldRPMOSTree    Reason = "old-rpm-ostree"       // no container support (before 4.12)
+	ReasonOldSkopeo       Reason = "old-skopeo"           // skopeo before 1.22.2 and a manifest list
+	ReasonBelowFloor      Reason = "below-skew-floor"     // older than the machine-config-operator allows
+	ReasonExtensions      Reason = "extensions"           // the MachineConfig wants extensions
+	ReasonKernelType      Reason = "kernel-type"          // another kernel than the default one
+	ReasonKernelArguments Reason = "kernel-arguments"     // arguments that the disk does not have
+	ReasonLayeredPool     Reason = "on-cluster-layering"  // the pool is layered on the cluster
+	ReasonNoTarget        Reason = "target-unknown"       // what the pool wants is not among the objects
+	ReasonUnread          Reason = "configuration-unread" // manifests that the cluster gets were not read
+	ReasonNoBootimage     Reason = "bootimage-unknown"    // what it boots from is not known
 )
 
 // A Flow is how the disk of a new node is written.
@@ -141,6 +142,8 @@ type Target struct {
 	// ExtensionsImage is the pull spec of what can be layered on it; empty where no
 	// object says.
 	ExtensionsImage string `json:"-"`
+	// Unread names what may want extensions or another kernel and was not read.
+	Unread []string `json:"unread,omitempty"`
 	// Image is what was read of the image; nil where it was not asked.
 	Image *Image `json:"-"`
 }
@@ -148,6 +151,8 @@ type Target struct {
 // An Image is what a registry says of a target.
 type Image struct {
 	Content
+	// Architecture is in Go's naming; empty where it is not known.
+	Architecture string
 	// List says that the pull spec names a manifest list.
 	List bool
 	// Bytes and DerivedBytes are the sizes of all layers and of those upon the
@@ -183,6 +188,11 @@ var floorRHEL = version{9, 2}
 
 // Of forecasts one source. The target is nil where the pool's is not known.
 func Of(s Source, t *Target) Forecast {
+	if t != nil && t.Image != nil && s.Bootimage.Architecture != "" && t.Image.Architecture != "" && s.Bootimage.Architecture != t.Image.Architecture {
+		other := *t
+		other.Image = nil // what is in an image for other machines tells nothing
+		t = &other
+	}
 	f := Forecast{Source: s, Target: t, Outcome: Unknown, Confidence: NotKnown}
 	switch {
 	case t == nil:
@@ -220,6 +230,10 @@ func quoted(s string) string {
 func (f *Forecast) nodeImage() {
 	f.Confidence = Inferred
 	if f.blocked(false) {
+		return
+	}
+	if unread := f.Target.Unread; len(unread) > 0 {
+		f.set(Unknown, ReasonUnread, NotKnown, "what the cluster gets besides its release was not read: "+strings.Join(unread, ", "), "add it to the objects: extensions or a kernel type in it cost a reboot")
 		return
 	}
 	f.Outcome, f.Reason, f.Why = Skip, ReasonNodeImage, "the installer writes the node image to the disk, under the name that the MachineConfig has"
