@@ -11,6 +11,7 @@ export CGO_ENABLED := 0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 CONTROLLERGEN := sigs.k8s.io/controller-tools/cmd/controller-gen@v0.21.0
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 10s
 MCD := bin/machine-config-daemon bin/machine-config-daemon-4.20
@@ -95,6 +96,10 @@ lint: deps-go ## gofmt, go vet and staticcheck
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt would change:"; echo "$$out"; exit 1; }
 	$(GO) vet -tags "$(TAGS) $(FULLTAGS)" ./...
 	$(GO) run $(STATICCHECK) -tags "$(TAGS) $(FULLTAGS)" ./...
+
+.PHONY: vuln
+vuln: deps-go ## govulncheck of both programs; it asks vuln.go.dev
+	$(GO) run $(GOVULNCHECK) -tags "$(TAGS)" ./cmd/...
 
 .PHONY: generate
 generate: deps-go ## Generate the CRDs and the deep copies of pkg/api
