@@ -76,6 +76,10 @@ test-mcd: deps $(MCD)
 test-kube: deps $(KUBE)
 	$(GO) test -tags "$(TAGS) kube" -count=1 -timeout 15m ./test/kube
 
+.PHONY: bench-kube
+bench-kube: deps $(KUBE) ## The controller in clusters of 500 and of 5,000 nodes
+	$(GO) test -tags "$(TAGS) kube" -run '^$$' -bench Scale -benchtime 1x -timeout 60m -v ./test/kube
+
 # Nodes in QEMU. The Debian tree is made once on a machine.
 .PHONY: test-boots
 test-boots: deps-full bin/machine-config-daemon

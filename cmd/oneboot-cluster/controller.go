@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -76,6 +77,15 @@ have are not needed, and are picked up when they appear.`,
 	return cmd
 }
 
+// The times that OpenShift's operators use (LeaderElectionDefaulting in
+// pkg/config/leaderelection of library-go): an API server may be away for a minute, and
+// few requests say who leads.
+const (
+	leaseDuration = 137 * time.Second
+	renewDeadline = 107 * time.Second
+	retryPeriod   = 26 * time.Second
+)
+
 // controllerOptions cache no more than is read.
 func controllerOptions(serve *serving, elect bool) ctrl.Options {
 	scheme := kruntime.NewScheme()
@@ -87,6 +97,7 @@ func controllerOptions(serve *serving, elect bool) ctrl.Options {
 	return ctrl.Options{
 		Scheme: scheme, Metrics: serve.metricsOptions(), HealthProbeBindAddress: serve.probes,
 		LeaderElection: elect, LeaderElectionID: "controller.oneboot.dev", LeaderElectionNamespace: leaderNamespace(), LeaderElectionReleaseOnCancel: true,
+		LeaseDuration: new(leaseDuration), RenewDeadline: new(renewDeadline), RetryPeriod: new(retryPeriod),
 		Cache: cache.Options{
 			DefaultTransform: cluster.Strip,
 			ByObject: map[client.Object]cache.ByObject{

@@ -46,8 +46,8 @@ type Controller struct {
 	failures   map[string]failure
 	// releases are what release images name: a digest never changes what it names.
 	releases map[string][]image
-	// mayRead says that this look has not read an image yet.
-	mayRead bool
+	// readUntil is when this look begins to read no further image.
+	readUntil time.Time
 }
 
 // between is the least time between two looks at everything.
@@ -123,10 +123,11 @@ type looked struct {
 	streams, versions []unstructured.Unstructured
 }
 
-// look keeps the objects: with what is known first, and then it reads an image.
+// look keeps the objects: with what is known first, and then it reads images.
 func (c *Controller) look(ctx context.Context, l *looked) (reconcile.Result, error) {
 	var again time.Duration
-	for _, c.mayRead = range []bool{false, true} {
+	for _, reading := range []time.Duration{0, lookTime} {
+		c.readUntil = time.Now().Add(reading)
 		want := wanted(l.targets, l.streams)
 		wait, err := c.addReleases(ctx, want, l.versions)
 		if err != nil {

@@ -30,6 +30,8 @@ const (
 	lastRetry  = 30 * time.Minute
 	// readTime bounds the reading of one image.
 	readTime = time.Minute
+	// lookTime is how long one look goes on to the next image.
+	lookTime = 2 * time.Second
 )
 
 // images keeps an OSImage for each wanted one, by digest. again is when the next one
@@ -48,10 +50,10 @@ func (c *Controller) images(ctx context.Context, all wants) (again time.Duration
 }
 
 // due reports whether an image may be read now; wait is until one that failed may be
-// tried again. One look reads one image at most, after the forecasts, so that a
+// tried again. One look reads for a short time only, after the forecasts, so that a
 // registry that does not answer keeps nobody from what is known.
 func (c *Controller) due(image string) (wait time.Duration, due bool) {
-	if !c.mayRead {
+	if !time.Now().Before(c.readUntil) {
 		return between, false
 	}
 	f, failed := c.failures[image]
@@ -63,7 +65,6 @@ func (c *Controller) due(image string) (wait time.Duration, due bool) {
 
 // tried takes note of how a try went; wait is until the next one.
 func (c *Controller) tried(image string, err error) (wait time.Duration) {
-	c.mayRead = false
 	if err == nil {
 		delete(c.failures, image)
 		return 0
