@@ -55,7 +55,9 @@ func oneboot(line string) []string {
 
 func checkCommand(t *testing.T, doc string, words []string) {
 	t.Helper()
-	cmd, rest, err := newRoot("oneboot").Find(words)
+	root := newRoot("oneboot")
+	root.InitDefaultCompletionCmd(words...)
+	cmd, rest, err := root.Find(words)
 	if err != nil || !cmd.HasParent() {
 		t.Errorf("%s: %v: no such command: %v", doc, words, err)
 		return
