@@ -1,20 +1,14 @@
 package osimage
 
 import (
-	"archive/tar"
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/oneboot/oneboot/pkg/ostree/format"
-	"github.com/oneboot/oneboot/pkg/rpmdb"
 	"github.com/oneboot/oneboot/pkg/verdict"
 )
 
@@ -23,13 +17,25 @@ import (
 // oscontainer-deprecated-legacy-format.py).
 const packageListFile = "pkglist.txt"
 
-// databaseNames are where an image may have its rpm database: those of
-// rpm-ostree, and rpm's own.
+// databaseNames are where an OS image may have its rpm database: /var is not part
+// of a deployment, and one there is of something else.
 func databaseNames() []string {
 	var all []string
-	for _, dir := range []string{"usr/share/rpm", "usr/lib/sysimage/rpm", "var/lib/rpm"} {
+	for _, dir := range []string{"usr/share/rpm", "usr/lib/sysimage/rpm"} {
 		for _, file := range []string{"rpmdb.sqlite", "Packages.db", "Packages"} {
 			all = append(all, dir+"/"+file)
+		}
+	}
+	return all
+}
+
+// logNames are the files beside a database in which changes wait that are not in it
+// yet (sqlite.org/tempfiles.html).
+func logNames() []string {
+	var all []string
+	for _, name := range databaseNames() {
+		if strings.HasSuffix(name, ".sqlite") {
+			all = append(all, name+"-wal", name+"-journal")
 		}
 	}
 	return all
@@ -44,16 +50,12 @@ func (img *Image) databasePackages(ctx context.Context, m Manifest, c format.Ima
 	if form, _ := encapsulationOf(m, c); form == legacyEncapsulation {
 		return img.listedPackages(ctx, m, c)
 	}
-	open := map[string]bool{}
-	for _, name := range databaseNames() {
-		open[name] = true
-	}
+	scan := newDatabaseScan()
 	left := int64(maxFilesLayers)
-	for i := len(m.Layers) - 1; i >= 0 && len(open) > 0; i-- {
+	for i := len(m.Layers) - 1; i >= 0 && len(scan.open) > 0; i-- {
 		if left -= m.Layers[i].Size; left < 0 {
 			return nil, fmt.Errorf("%w: none in the last %d layers, and the one before them goes beyond %d bytes", errNotHere, len(m.Layers)-1-i, int64(maxFilesLayers))
 		}
-		scan := &databaseScan{open: open}
 		err := img.readLayer(ctx, m, c, i, layerScan{part: largeLayerPart, limit: maxLayerBytes, read: func(ctx context.Context, r io.Reader) (bool, error) {
 			return false, scan.read(ctx, r)
 		}})
@@ -114,166 +116,6 @@ func parsePackageList(b []byte) ([]verdict.Package, error) {
 	}
 	if len(packages) == 0 {
 		return nil, errors.New("it is empty")
-	}
-	return packages, nil
-}
-
-// maxSpools is how many files that look like a database are kept until their
-// names are seen, each in a file without a name.
-const maxSpools = 3
-
-// A spool is a file of a layer on this machine's disk.
-type spool struct {
-	name string
-	file *os.File
-	size int64
-}
-
-// A databaseScan looks for the database in one layer.
-type databaseScan struct {
-	// open are the names that no layer above has settled.
-	open   map[string]bool
-	spools []spool
-	// found are the names with the spool that is theirs.
-	found  map[string]spool
-	hidden map[string]bool
-	// unwritten is a log with changes that are not in the database yet.
-	unwritten string
-}
-
-func (s *databaseScan) close() {
-	for _, p := range s.spools {
-		p.file.Close()
-	}
-	s.spools = nil
-}
-
-func (s *databaseScan) read(ctx context.Context, r io.Reader) error {
-	s.found, s.hidden = map[string]spool{}, map[string]bool{}
-	t := tar.NewReader(r)
-	for {
-		h, err := nextEntry(ctx, t)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := s.entry(ctx, t, h); err != nil {
-			return err
-		}
-	}
-}
-
-func (s *databaseScan) entry(ctx context.Context, t *tar.Reader, h *tar.Header) error {
-	name := entryName(h)
-	dir, base := parent(name), path.Base(name)
-	switch {
-	case base == opaqueWhiteout:
-		s.hide(dir)
-	case strings.HasPrefix(base, whiteout):
-		s.hide(path.Join(dir, strings.TrimPrefix(base, whiteout)))
-	case h.Typeflag == tar.TypeReg && (s.open[name] || objectFile.MatchString(name)):
-		return s.keep(ctx, t, h, name)
-	case h.Typeflag == tar.TypeLink && s.open[name]:
-		target := entryName(&tar.Header{Name: h.Linkname})
-		i := slices.IndexFunc(s.spools, func(p spool) bool { return p.name == target })
-		if i < 0 {
-			return fmt.Errorf("/%s is a link to /%.200s, which is not before it in the layer, or no database", name, target)
-		}
-		s.found[name] = s.spools[i]
-	case h.Typeflag == tar.TypeReg && h.Size > 0 && (strings.HasSuffix(name, "rpmdb.sqlite-wal") || strings.HasSuffix(name, "rpmdb.sqlite-journal")):
-		s.unwritten = name
-	}
-	return nil
-}
-
-func (s *databaseScan) hide(gone string) {
-	for name := range s.open {
-		if name == gone || gone == "" || strings.HasPrefix(name, gone+"/") {
-			s.hidden[name] = true
-		}
-	}
-}
-
-// keep copies a file that may be the database to the disk.
-func (s *databaseScan) keep(ctx context.Context, t io.Reader, h *tar.Header, name string) error {
-	content := bufio.NewReader(timedReader{ctx, t})
-	magic, err := content.Peek(16)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return noEOF(err)
-	}
-	named := s.open[name]
-	if !named && !rpmdb.Looks(magic) {
-		return nil
-	}
-	if h.Size > rpmdb.MaxSize {
-		if named {
-			return fmt.Errorf("/%s has %d bytes, over the limit of %d", name, h.Size, int64(rpmdb.MaxSize))
-		}
-		return nil
-	}
-	f, err := os.CreateTemp("", "oneboot-rpmdb-")
-	if err != nil {
-		return fmt.Errorf("making room for the rpm database: %w", bare(err))
-	}
-	p := spool{name: name, file: f, size: h.Size}
-	s.spools = append(s.spools, p)
-	if err := os.Remove(f.Name()); err != nil {
-		return fmt.Errorf("making room for the rpm database: %w", bare(err))
-	}
-	if _, err := io.Copy(f, content); err != nil {
-		return noEOF(err)
-	}
-	if named {
-		s.found[name] = p
-		return nil
-	}
-	if len(s.spools) > maxSpools {
-		i := slices.IndexFunc(s.spools, func(p spool) bool { return !s.isFound(p) })
-		s.spools[i].file.Close()
-		s.spools = slices.Delete(s.spools, i, i+1)
-	}
-	return nil
-}
-
-func (s *databaseScan) isFound(p spool) bool {
-	for _, f := range s.found {
-		if f.file == p.file {
-			return true
-		}
-	}
-	return false
-}
-
-// packages reads the database that the layer has; nil where it has none.
-func (s *databaseScan) packages() ([]verdict.Package, error) {
-	var file *os.File
-	size, at := int64(0), ""
-	for _, name := range databaseNames() {
-		p, ok := s.found[name]
-		switch {
-		case !ok:
-		case file != nil && p.file != file:
-			return nil, fmt.Errorf("two rpm databases, /%s and /%s", at, name)
-		default:
-			file, size, at = p.file, p.size, name
-		}
-	}
-	for name := range s.hidden {
-		if _, ok := s.found[name]; !ok {
-			delete(s.open, name)
-		}
-	}
-	switch {
-	case file == nil:
-		return nil, nil
-	case s.unwritten != "":
-		return nil, fmt.Errorf("/%s has changes that are not in the database yet", s.unwritten)
-	}
-	packages, err := rpmdb.List(file, size)
-	if err != nil {
-		return nil, fmt.Errorf("/%s: %w", at, err)
 	}
 	return packages, nil
 }

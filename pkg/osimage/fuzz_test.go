@@ -228,14 +228,12 @@ func FuzzLayerOfPackages(f *testing.F) {
 		if packages, err := scanMetadata(t.Context(), bytes.NewReader(b)); err == nil && packages == nil {
 			t.Error("neither packages nor an error")
 		}
-		scan := &databaseScan{open: map[string]bool{}}
-		for _, name := range databaseNames() {
-			scan.open[name] = true
-		}
+		scan := newDatabaseScan()
 		defer scan.close()
 		if err := scan.read(t.Context(), bytes.NewReader(b)); err == nil {
-			// An empty list is one, nil says that there is none.
-			_, _ = scan.packages()
+			if packages, err := scan.packages(); err == nil && packages != nil && len(packages) == 0 {
+				t.Error("an empty list")
+			}
 		}
 	})
 }

@@ -331,9 +331,9 @@ func factPackages() map[FactName][]string {
 // packageFacts sets the versions of packages: from the list, else from the
 // labels that a build without derived layers has.
 func (i *Inspection) packageFacts(c format.ImageConfig) {
-	installed := map[string]string{}
+	installed := map[string][]string{}
 	for _, p := range i.Packages {
-		installed[p.Name] = p.EVRA
+		installed[p.Name] = append(installed[p.Name], p.EVRA)
 	}
 	for name, packages := range factPackages() {
 		fact := Fact{Absent: true, Source: i.PackagesSource}
@@ -341,13 +341,30 @@ func (i *Inspection) packageFacts(c format.ImageConfig) {
 			fact = i.labelFact(c, packages)
 		}
 		for _, p := range packages {
-			if evra, ok := installed[p]; ok {
-				fact = Fact{Value: evra, Source: i.PackagesSource}
+			if all := i.ofArchitecture(installed[p]); len(all) == 1 {
+				fact = Fact{Value: all[0], Source: i.PackagesSource}
+				break
+			} else if len(all) > 1 {
+				fact = Fact{Unknown: p + " is installed more than once: " + strings.Join(all, ", ")}
 				break
 			}
 		}
 		i.Facts[name] = fact
 	}
+}
+
+// ofArchitecture are the versions of a package for the image's own architecture, or
+// all where none is: an x86_64 image may have libraries for i686 too.
+func (i *Inspection) ofArchitecture(versions []string) []string {
+	rpm := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[i.Architecture]
+	if rpm == "" {
+		rpm = i.Architecture
+	}
+	own := slices.DeleteFunc(slices.Clone(versions), func(v string) bool { return !strings.HasSuffix(v, "."+rpm) })
+	if len(own) == 0 {
+		return versions
+	}
+	return own
 }
 
 // labelFact is a package's version as a label has it.
