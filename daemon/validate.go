@@ -13,6 +13,8 @@ import (
 
 	"github.com/oneboot/oneboot/pkg/machineconfig"
 	"github.com/oneboot/oneboot/pkg/osimage"
+	"github.com/oneboot/oneboot/pkg/payload"
+	"github.com/oneboot/oneboot/pkg/verdict"
 )
 
 // A FindingCode is a stable name for what is wrong with a MachineConfig.
@@ -85,8 +87,9 @@ func Validate(ctx context.Context, opts InspectOptions, paths []string, stdin io
 	if d.OS != nil {
 		c.arch = d.OS.Architecture
 	}
-	for _, w := range wants {
+	for i, w := range wants {
 		c.check(w)
+		c.merged(w, wants[:i], wants[i+1:])
 	}
 	v.MachineConfigs = len(wants)
 	return v, nil
@@ -131,16 +134,17 @@ func (v *Validation) read(name string, stdin io.Reader) ([]fileWants, error) {
 }
 
 func (v *Validation) file(name string, asked bool) []fileWants {
+	// To open a pipe that nobody writes to takes for ever.
+	if fi, err := os.Stat(name); err == nil && !fi.Mode().IsRegular() && !asked {
+		v.find(Finding{File: name, Code: FindingUnreadable, Message: "not a regular file"})
+		return nil
+	}
 	f, err := os.Open(name)
 	if err != nil {
 		v.find(Finding{File: name, Code: FindingUnreadable, Message: bare(err).Error()})
 		return nil
 	}
 	defer f.Close()
-	if fi, err := f.Stat(); err == nil && !fi.Mode().IsRegular() && !asked {
-		v.find(Finding{File: name, Code: FindingUnreadable, Message: "not a regular file"})
-		return nil
-	}
 	return v.document(name, f, asked)
 }
 
@@ -184,6 +188,28 @@ func (c *validator) check(w fileWants) {
 	c.kernelType(w)
 }
 
+// merged looks for what is refused once MachineConfigs of one pool are merged.
+func (c *validator) merged(w fileWants, others ...[]fileWants) {
+	at := slices.IndexFunc(w.Extensions, func(e machineconfig.Word) bool { return e.Text == "kernel-devel" })
+	if at < 0 {
+		return
+	}
+	for _, o := range slices.Concat(others...) {
+		if k := o.KernelType; k.Text != "" && k.Text != machineconfig.KernelTypeDefault && onePool(w.Role.Text, o.Role.Text) {
+			c.out.find(Finding{File: w.file, Line: w.Extensions[at].Line, Name: w.Name.Text, Field: fmt.Sprintf("spec.extensions[%d]", at), Code: FindingKernelDevel,
+				Message: fmt.Sprintf("kernel-devel is refused beside kernelType %s (%s, line %d)", k.Text, o.file, k.Line)})
+			return
+		}
+	}
+}
+
+// onePool reports whether a pool takes the MachineConfigs of both roles: pools of
+// their own take those of workers too.
+func onePool(a, b string) bool {
+	const worker, master = "worker", "master"
+	return a == b || a == worker && b != master || b == worker && a != master
+}
+
 func (c *validator) extension(w fileWants, i int, e machineconfig.Word) {
 	find := func(code FindingCode, format string, args ...any) {
 		c.out.find(Finding{File: w.file, Line: e.Line, Name: w.Name.Text, Field: fmt.Sprintf("spec.extensions[%d]", i), Code: code, Message: fmt.Sprintf(format, args...)})
@@ -219,9 +245,9 @@ func (c *validator) kernelType(w fileWants) {
 	find := func(code FindingCode, format string, args ...any) {
 		c.out.find(Finding{File: w.file, Line: k.Line, Name: w.Name.Text, Field: "spec.kernelType", Code: code, Message: fmt.Sprintf(format, args...)})
 	}
-	kernel := map[string]string{machineconfig.KernelTypeRealtime: "kernel-rt-core", machineconfig.KernelType64kPages: "kernel-64k-core"}
 	arches := map[string][]string{machineconfig.KernelTypeRealtime: {"amd64", "arm64"}, machineconfig.KernelType64kPages: {"arm64"}}
-	name, known := kernel[k.Text]
+	all, known := machineconfig.KernelTypePackages(k.Text)
+	sets := slices.DeleteFunc(slices.Clone(all), func(s verdict.KernelPackageSet) bool { return !s.Releases.Holds(c.image.Release) })
 	switch {
 	case k.Text == "" || k.Text == machineconfig.KernelTypeDefault:
 		return
@@ -231,27 +257,41 @@ func (c *validator) kernelType(w fileWants) {
 	case c.arch != "" && !slices.Contains(arches[k.Text], c.arch):
 		find(FindingKernelArch, "kernelType %s is for %s, and the image is for %s", k.Text, strings.Join(arches[k.Text], " and "), c.arch)
 		return
-	}
-	if c.image.OS != nil && c.image.OS.Facts[factOfKernel(k.Text)].Value != "" {
+	case c.image.OS != nil && c.image.OS.Facts[factOfKernel(k.Text)].Value != "":
 		return
 	}
-	switch offers := c.image.Extensions; {
-	case offers.Packages != nil:
-		for _, p := range offers.Packages {
-			if p.Name == name {
-				return
+	missing, known := missingPackages(sets, c.image.Extensions)
+	switch {
+	case !known:
+		find(FindingNotVerified, "what the image offers is not known: %s", c.image.Extensions.Unknown)
+	case len(sets) == 0:
+		find(FindingUnknownKernel, "release %s does not know the kernelType %s", c.image.Release, k.Text)
+	case len(missing) > 0:
+		find(FindingKernelNotShipped, "the image does not ship %s, which kernelType %s needs", strings.Join(missing, ", "), k.Text)
+	}
+}
+
+// missingPackages are those that the nearest of the sets lacks of what an image
+// offers; ok is false where that is not known.
+func missingPackages(sets []verdict.KernelPackageSet, offers payload.Extensions) (missing []string, ok bool) {
+	offered := map[string]bool{}
+	for _, p := range offers.Packages {
+		offered[p.Name] = true
+	}
+	for i, s := range sets {
+		lacks := slices.DeleteFunc(slices.Clone(s.Installed), func(name string) bool { return offered[name] })
+		if offers.Packages == nil {
+			// Names alone: machine-os-content lists the kernel among them.
+			name := strings.TrimSuffix(s.Installed[0], "-core")
+			if _, ok := offers.Shipped[name]; ok {
+				lacks = nil
 			}
 		}
-	case offers.Shipped != nil:
-		// Names alone: machine-os-content lists the kernel among them.
-		if _, ok := offers.Shipped[strings.TrimSuffix(name, "-core")]; ok {
-			return
+		if i == 0 || len(lacks) < len(missing) {
+			missing = lacks
 		}
-	default:
-		find(FindingNotVerified, "what the image offers is not known: %s", offers.Unknown)
-		return
 	}
-	find(FindingKernelNotShipped, "the image does not ship %s, which kernelType %s needs", name, k.Text)
+	return missing, offers.Packages != nil || offers.Shipped != nil
 }
 
 func factOfKernel(kernelType string) osimage.FactName {

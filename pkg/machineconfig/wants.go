@@ -19,10 +19,16 @@ type Word struct {
 type Wants struct {
 	// Name is metadata.name.
 	Name Word
+	// Role is the label of the pool that it is for; empty where there is none.
+	Role Word
 	// KernelType is spec.kernelType; empty where there is none.
 	KernelType Word
 	Extensions []Word
 }
+
+// labelRole is MachineConfigRoleLabelKey in pkg/controller/common/constants.go of the
+// machine-config-operator.
+const labelRole = "machineconfiguration.openshift.io/role"
 
 // maxDocuments bounds the documents of a file, those in lists included.
 const maxDocuments = 20_000
@@ -46,7 +52,7 @@ func ReadWants(b []byte) (wants []Wants, others int, err error) {
 			return nil, 0, err
 		}
 		if doc.Kind == yaml.DocumentNode && len(doc.Content) == 1 {
-			if err := r.object(doc.Content[0], 0); err != nil {
+			if err := r.object(doc.Content[0], ""); err != nil {
 				return nil, 0, err
 			}
 		}
@@ -58,7 +64,8 @@ type wantsReader struct {
 	others int
 }
 
-func (r *wantsReader) object(n *yaml.Node, depth int) error {
+// object reads an object; list is the kind of the List that it is in.
+func (r *wantsReader) object(n *yaml.Node, list string) error {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 		return nil // an empty document
 	}
@@ -69,6 +76,9 @@ func (r *wantsReader) object(n *yaml.Node, depth int) error {
 	if len(r.wants)+r.others >= maxDocuments {
 		return fmt.Errorf("line %d: more than %d documents", n.Line, maxDocuments)
 	}
+	if kind.Text == "" && list == "MachineConfigList" {
+		kind.Text = "MachineConfig"
+	}
 	switch kind.Text {
 	case "MachineConfig":
 		w, err := readSpec(n)
@@ -78,7 +88,7 @@ func (r *wantsReader) object(n *yaml.Node, depth int) error {
 		r.wants = append(r.wants, w)
 		return nil
 	case "List", "MachineConfigList":
-		if depth > 0 {
+		if list != "" {
 			return fmt.Errorf("line %d: a List in a List", n.Line)
 		}
 		items, err := member(n, "items")
@@ -89,7 +99,7 @@ func (r *wantsReader) object(n *yaml.Node, depth int) error {
 			return fmt.Errorf("line %d: items is not a list", items.Line)
 		}
 		for _, item := range items.Content {
-			if err := r.object(item, depth+1); err != nil {
+			if err := r.object(item, kind.Text); err != nil {
 				return err
 			}
 		}
@@ -107,6 +117,15 @@ func readSpec(n *yaml.Node) (w Wants, err error) {
 	if meta != nil {
 		if w.Name, err = scalar(meta, "name"); err != nil {
 			return w, err
+		}
+		labels, err := member(meta, "labels")
+		if err != nil {
+			return w, err
+		}
+		if labels != nil && labels.Tag != "!!null" {
+			if w.Role, err = scalar(labels, labelRole); err != nil {
+				return w, err
+			}
 		}
 	}
 	spec, err := member(n, "spec")

@@ -20,6 +20,8 @@ func TestReadWants(t *testing.T) {
 			want: []Wants{{}, {Extensions: []Word{{"a", 10}, {"b", 11}}}}, others: 1},
 		{name: "JSON", text: `{"kind":"MachineConfig","spec":{"kernelType":"default","extensions":null}}`, want: []Wants{{KernelType: Word{"default", 1}}}},
 		{name: "a list", text: "kind: List\nitems:\n- kind: MachineConfig\n  spec: {extensions: [ipsec]}\n- kind: Pod\n", want: []Wants{{Extensions: []Word{{"ipsec", 4}}}}, others: 1},
+		{name: "a list that names the kind alone", text: "kind: MachineConfigList\nitems:\n- spec: {extensions: [ipsec]}\n", want: []Wants{{Extensions: []Word{{"ipsec", 3}}}}},
+		{name: "a role", text: "kind: MachineConfig\nmetadata:\n  labels: {machineconfiguration.openshift.io/role: worker}\n", want: []Wants{{Role: Word{"worker", 3}}}},
 		{name: "twice", text: "kind: MachineConfig\nspec:\n  kernelType: a\n  kernelType: b\n", err: "line 4: the key kernelType appears twice"},
 		{name: "not a string", text: "kind: MachineConfig\nspec:\n  extensions: [5]\n", err: "line 3: spec.extensions[0] is not a string"},
 		{name: "not a list", text: "kind: MachineConfig\nspec:\n  extensions: usbguard\n", err: "line 3: spec.extensions is not a list"},

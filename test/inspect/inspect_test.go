@@ -218,6 +218,9 @@ func rpms() []nativeimage.RPM {
 		{Name: "krb5-workstation", Version: "1.21.1", Release: "1.el9", Arch: "x86_64", Filler: 4 << 10},
 		{Name: "libkadm5", Version: "1.21.1", Release: "1.el9", Arch: "x86_64", Filler: 4 << 10},
 		{Name: "kernel-rt-core", Version: "5.14.0", Release: "427.el9_4", Arch: "x86_64", Filler: 3 << 20},
+		{Name: "kernel-rt-kvm", Version: "5.14.0", Release: "427.el9_4", Arch: "x86_64", Filler: 4 << 10},
+		{Name: "kernel-rt-modules", Version: "5.14.0", Release: "427.el9_4", Arch: "x86_64", Filler: 4 << 10},
+		{Name: "kernel-rt-modules-extra", Version: "5.14.0", Release: "427.el9_4", Arch: "x86_64", Filler: 4 << 10},
 	}
 }
 

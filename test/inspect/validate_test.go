@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -31,7 +33,8 @@ func (l *lab) release(t *testing.T, version, arch string, packages []nativeimage
 func TestValidate(t *testing.T) {
 	l := newLab(t)
 	new, old := l.release(t, "4.19.3", "amd64", rpms()), l.release(t, "4.16.1", "amd64", rpms())
-	arm := l.release(t, "4.19.3", "arm64", rpms())
+	arm, older := l.release(t, "4.19.3", "arm64", rpms()), l.release(t, "4.14.2", "arm64", rpms())
+	part := l.release(t, "4.19.3", "amd64", slices.DeleteFunc(rpms(), func(p nativeimage.RPM) bool { return strings.HasPrefix(p.Name, "kernel-rt-modules") }))
 	mc := func(spec string) string { return "kind: MachineConfig\nmetadata:\n  name: mc\nspec:\n" + spec }
 	const unknownName = `spec.extensions[0]: no release knows the extension "usbgard": is it usbguard? (extension-unknown)`
 	tests := []struct {
@@ -53,7 +56,18 @@ func TestValidate(t *testing.T) {
 		{name: "64k pages on amd64", image: new, text: mc("  kernelType: 64k-pages\n"),
 			want: []string{"5: spec.kernelType: kernelType 64k-pages is for arm64, and the image is for amd64 (kernel-type-architecture)"}},
 		{name: "64k pages not shipped", image: arm, args: []string{"--arch", "aarch64"}, text: mc("  kernelType: 64k-pages\n"),
-			want: []string{"5: spec.kernelType: the image does not ship kernel-64k-core, which kernelType 64k-pages needs (kernel-type-not-shipped)"}},
+			want: []string{"5: spec.kernelType: the image does not ship kernel-64k-core, kernel-64k-modules, kernel-64k-modules-core, kernel-64k-modules-extra, which kernelType 64k-pages needs (kernel-type-not-shipped)"}},
+		{name: "64k pages of another release", image: older, args: []string{"--arch", "aarch64"}, text: mc("  kernelType: 64k-pages\n"),
+			want: []string{"5: spec.kernelType: release 4.14.2 does not know the kernelType 64k-pages (kernel-type-unknown)"}},
+		{name: "a part of realtime", image: part, text: mc("  kernelType: realtime\n"),
+			want: []string{"5: spec.kernelType: the image does not ship kernel-rt-modules, kernel-rt-modules-extra, which kernelType realtime needs (kernel-type-not-shipped)"}},
+		{name: "kernel-devel with realtime in another MachineConfig", image: new, text: mc("  extensions: [kernel-devel]\n") + "---\n" + mc("  kernelType: realtime\n"),
+			want: []string{"5: spec.extensions[0]: the image does not ship the extension kernel-devel (extension-not-shipped)",
+				"5: spec.extensions[0]: kernel-devel is refused beside kernelType realtime (mc.yaml, line 11) (kernel-devel-kernel-type)"}},
+		{name: "kernel-devel with realtime of another pool", image: new,
+			text: strings.Replace(mc("  extensions: [kernel-devel]\n"), "name: mc", "labels: {machineconfiguration.openshift.io/role: worker}", 1) +
+				"---\n" + strings.Replace(mc("  kernelType: realtime\n"), "name: mc", "labels: {machineconfiguration.openshift.io/role: master}", 1),
+			want: []string{"5: spec.extensions[0]: the image does not ship the extension kernel-devel (extension-not-shipped)"}},
 		{name: "a kernel type that is none", image: new, text: mc("  kernelType: realtme\n"),
 			want: []string{`5: spec.kernelType: no release knows the kernelType "realtme": is it realtime? (kernel-type-unknown)`}},
 		{name: "no MachineConfig", image: new, text: "kind: Pod\n", want: []string{"there is no MachineConfig in it (no-machineconfig)"}},
@@ -71,7 +85,7 @@ func TestValidate(t *testing.T) {
 			if status != wantStatus || errs != "" {
 				t.Errorf("exit status %d, %s", status, errs)
 			}
-			got := strings.Split(strings.TrimSpace(strings.NewReplacer(file+": ", "", file+":", "").Replace(out)), "\n")
+			got := strings.Split(strings.TrimSpace(strings.NewReplacer(file+": ", "", file+":", "", filepath.Dir(file)+"/", "").Replace(out)), "\n")
 			if d := cmp.Diff(tt.want, got[:len(got)-1], cmpEmpty); d != "" {
 				t.Errorf("(-want +got)\n%s", d)
 			}
@@ -97,6 +111,16 @@ func TestValidate(t *testing.T) {
 			t.Fatal(err)
 		}
 		if status != 1 || v.Release != "4.19.3" || v.MachineConfigs != 3 || v.Others != 1 || len(v.Findings) != 1 || v.Findings[0].Line != 11 || v.Findings[0].Code != "extension-unknown" {
+			t.Errorf("exit status %d, %s", status, out)
+		}
+	})
+	t.Run("a pipe that nobody writes to", func(t *testing.T) {
+		dir := t.TempDir()
+		if err := syscall.Mkfifo(filepath.Join(dir, "a.yaml"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, _, status := l.run(t, "validate", dir, "--image", new)
+		if status != 1 || !strings.Contains(out, "not a regular file (unreadable)") {
 			t.Errorf("exit status %d, %s", status, out)
 		}
 	})
