@@ -111,13 +111,9 @@ Exit status: 0 the files are there and right; 1 they are not; 2 wrong usage.`,
 			if err != nil {
 				return err
 			}
-			var files []bootimage.File
-			for _, p := range set.Parts {
-				f, err := d.Get(cmd.Context(), p)
-				if err != nil {
-					return failed(err)
-				}
-				files = append(files, f)
+			files, err := d.GetAll(cmd.Context(), set.Parts)
+			if err != nil {
+				return failed(err)
 			}
 			return failed(printFiles(cmd.OutOrStdout(), output, files))
 		},

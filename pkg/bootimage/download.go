@@ -23,8 +23,11 @@ const (
 	// maxFile bounds a file, compressed or not: the largest disk images have some
 	// 16 GiB.
 	maxFile = 256 << 30
-	// maxTries are the tries that bring nothing, one after the other.
-	maxTries   = 6
+	// maxTries are the tries, one after the other, that together do not bring
+	// leastProgress bytes.
+	maxTries      = 6
+	leastProgress = 64 << 10
+
 	firstPause = 500 * time.Millisecond
 	maxPause   = 30 * time.Second
 	// copyBlock is how much is read at a time.
@@ -77,9 +80,9 @@ var ErrBusy = errors.New("another process is fetching it")
 // an address.
 func (d *Downloader) Get(ctx context.Context, p Part) (File, error) {
 	f := File{Part: p}
-	name, sum := p.Name, p.SHA256
-	if c := p.Compression(); d.Decompress && c != "" {
-		name, sum = strings.TrimSuffix(name, "."+c), p.UncompressedSHA256
+	name, sum := d.nameOf(p), p.SHA256
+	if name != p.Name {
+		sum = p.UncompressedSHA256
 	}
 	f.Path = filepath.Join(d.Dir, name)
 	if err := os.MkdirAll(d.Dir, 0o755); err != nil {
@@ -117,6 +120,35 @@ func (d *Downloader) Get(ctx context.Context, p Part) (File, error) {
 	return f, errors.Join(os.Remove(partial), syncDir(d.Dir))
 }
 
+// GetAll fetches files that have different names.
+func (d *Downloader) GetAll(ctx context.Context, parts []Part) ([]File, error) {
+	sums := map[string]string{}
+	for _, p := range parts {
+		name := d.nameOf(p)
+		if sum, taken := sums[name]; taken && sum != p.SHA256 {
+			return nil, fmt.Errorf("%s: two files would have this name", name)
+		}
+		sums[name] = p.SHA256
+	}
+	var files []File
+	for _, p := range parts {
+		f, err := d.Get(ctx, p)
+		if err != nil {
+			return files, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// nameOf is the name that a part gets.
+func (d *Downloader) nameOf(p Part) string {
+	if c := p.Compression(); d.Decompress && c != "" {
+		return strings.TrimSuffix(p.Name, "."+c)
+	}
+	return p.Name
+}
+
 // A transfer is a file that is being fetched.
 type transfer struct {
 	d    *Downloader
@@ -140,14 +172,14 @@ func (d *Downloader) open(ctx context.Context, p Part) (*transfer, error) {
 	if err != nil {
 		return nil, err
 	}
+	t := &transfer{d: d, part: p, file: f, hash: sha256.New()}
+	if err := lock(f); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", p.Name, err)
+	}
 	if err := ownFile(f); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("%s: %w: remove it", name, err)
-	}
-	t := &transfer{d: d, part: p, file: f, hash: sha256.New()}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("%s: %w", p.Name, ErrBusy)
 	}
 	t.size, err = io.Copy(t.hash, contextReader{ctx, f})
 	if err != nil {
@@ -160,12 +192,11 @@ func (d *Downloader) open(ctx context.Context, p Part) (*transfer, error) {
 
 // fetch goes on until the file is whole and right.
 func (t *transfer) fetch(ctx context.Context) error {
-	pause, tries := t.d.pause, 0
+	pause, tries, had := t.d.pause, 0, t.size
 	if pause == 0 {
 		pause = firstPause
 	}
 	for {
-		before := t.size
 		err := t.try(ctx)
 		if err == nil {
 			if err = t.check(); err == nil {
@@ -175,7 +206,7 @@ func (t *transfer) fetch(ctx context.Context) error {
 			if !t.resumed {
 				return errors.Join(err, t.reset(), ignoreMissing(os.Remove(t.file.Name())))
 			}
-			t.resumed = false
+			t.resumed, had = false, 0
 			if err := t.reset(); err != nil {
 				return err
 			}
@@ -185,8 +216,10 @@ func (t *transfer) fetch(ctx context.Context) error {
 		if ctx.Err() != nil || !errors.As(err, &passing) {
 			return err
 		}
-		if tries++; t.size > before {
-			tries = 1
+		// What was there before and had to be asked for again is no progress, and a
+		// few bytes a try are none either.
+		if tries++; t.size >= had+leastProgress {
+			tries, had = 1, t.size
 		}
 		if tries >= maxTries {
 			return fmt.Errorf("%w, after %d tries; the next call goes on from %d bytes", err, tries, t.size)

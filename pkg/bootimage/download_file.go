@@ -31,6 +31,22 @@ func ownFile(f *os.File) error {
 	return nil
 }
 
+// lock takes a partial file for this call alone. Who had it before may have given it
+// the file's own name since it was opened: then nobody may write to it any more.
+func lock(f *os.File) error {
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return ErrBusy
+	}
+	own, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if named, err := os.Lstat(f.Name()); err != nil || !os.SameFile(own, named) {
+		return ErrBusy
+	}
+	return nil
+}
+
 func (t *transfer) check() error {
 	if got := hex.EncodeToString(t.hash.Sum(nil)); got != t.part.SHA256 {
 		return &ChecksumError{t.part.Name, t.part.SHA256, got}

@@ -56,39 +56,69 @@ func (m *Mirror) Run(ctx context.Context, src *Source, streams []*Stream, querie
 	if err := m.Check(); err != nil {
 		return nil, err
 	}
+	all, err := m.sets(streams, queries)
+	if err != nil {
+		return nil, err
+	}
 	out := &Mirrored{}
 	documents := map[string]json.RawMessage{}
 	var images []osImage
-	for _, s := range streams {
-		var sets []Set
-		for _, q := range queries {
-			set, err := s.Select(q)
+	for i, s := range streams {
+		for _, set := range all[i] {
+			files, err := m.fetch(ctx, set)
 			if err != nil {
-				return nil, fmt.Errorf("stream %q: %w", s.Name, err)
+				return nil, err
 			}
-			sets = append(sets, set)
-		}
-		for _, set := range sets {
-			d := *m.Downloader
-			d.Dir = filepath.Join(m.To, filepath.FromSlash(folder(set)))
-			for _, p := range set.Parts {
-				f, err := d.Get(ctx, p)
-				if err != nil {
-					return nil, err
-				}
-				out.Files = append(out.Files, f)
-			}
+			out.Files = append(out.Files, files...)
 			if set.Platform == "metal" && set.Format == "iso" {
 				images = append(images, osImage{m.openShiftVersion(src), set.Architecture, m.address(set, set.Parts[0]), set.Version})
 			}
 		}
-		b, err := s.relocate(sets, m.address)
+		b, err := s.relocate(all[i], m.address)
 		if err != nil {
 			return nil, fmt.Errorf("stream %q: %w", s.Name, err)
 		}
 		documents[s.Name] = b
 	}
 	return out, m.write(src, streams, documents, images, out)
+}
+
+// sets are those of each stream. No two files may have one place: the documents
+// would name one with the checksum of the other.
+func (m *Mirror) sets(streams []*Stream, queries []Query) ([][]Set, error) {
+	all := make([][]Set, len(streams))
+	sums := map[string]string{}
+	for i, s := range streams {
+		for _, q := range queries {
+			set, err := s.Select(q)
+			if err != nil {
+				return nil, fmt.Errorf("stream %q: %w", s.Name, err)
+			}
+			all[i] = append(all[i], set)
+			for _, p := range set.Parts {
+				at := path.Join(folder(set), p.Name)
+				if sum, taken := sums[at]; taken && sum != p.SHA256 {
+					return nil, fmt.Errorf("stream %q: two files would be %s: mirror them into folders of their own", s.Name, at)
+				}
+				sums[at] = p.SHA256
+			}
+		}
+	}
+	return all, nil
+}
+
+// fetch gets the files of a set. The folders below the mirror's are its own: one
+// that is a link would have it write somewhere else.
+func (m *Mirror) fetch(ctx context.Context, set Set) ([]File, error) {
+	d := *m.Downloader
+	d.Dir = m.To
+	for element := range strings.SplitSeq(folder(set), "/") {
+		d.Dir = filepath.Join(d.Dir, element)
+		if fi, err := os.Lstat(d.Dir); err == nil && !fi.IsDir() {
+			return nil, fmt.Errorf("%s: it is no folder, or a link to one: remove it", d.Dir)
+		}
+	}
+	return d.GetAll(ctx, set.Parts)
 }
 
 // folder is where a set is below the mirror's.
