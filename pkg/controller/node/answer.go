@@ -97,8 +97,9 @@ func pivotOf(h host, n *metav1.PartialObjectMetadata) metrics.PivotState {
 		return metrics.PivotUnknown
 	case h.bootID == h.record.BootID:
 		return metrics.PivotSkipped
-	case h.bootID != "" && !h.bootTime.IsZero() && created.After(h.bootTime):
-		// It joined first in this boot, which is another one.
+	case h.bootID != "" && !h.bootTime.IsZero() && created.After(h.bootTime) && joinSeconds(h, n) >= 0:
+		// It joined first in this boot, which is another one. A Node of much later
+		// was made anew, and says nothing of the first join.
 		return metrics.PivotDone
 	}
 	return metrics.PivotUnknown
@@ -137,11 +138,18 @@ func holds(h host, osImage string) metrics.HoldState {
 	if proven != "" && (h.booted == proven || h.base == proven) {
 		return metrics.HoldNo
 	}
-	if osImage != r.Verdict.Target.OSImageURL || strings.HasSuffix(h.origin, osImage) {
+	if osImage != r.Verdict.Target.OSImageURL || names(h.origin, osImage) {
 		// Another OS, as the MachineConfig wants it, or the same image pulled anew.
 		return metrics.HoldSuperseded
 	}
 	return metrics.HoldNo
+}
+
+// names reports whether an origin's reference is to that image: there is a transport
+// before it (ostree-unverified-registry:, docker://) or nothing.
+func names(origin, image string) bool {
+	before, ok := strings.CutSuffix(origin, image)
+	return ok && (before == "" || strings.HasSuffix(before, ":") || strings.HasSuffix(before, "://"))
 }
 
 // settled reports whether the node is where its MachineConfig wants it: during an
@@ -169,12 +177,31 @@ func annotations(h host, pivot metrics.PivotState) map[string]string {
 		all[annotationBootedLayers] = strconv.Itoa(*v.Booted.DerivedLayers)
 	}
 	for k, s := range all {
-		// A record is a file on a node: what is no short word stays there.
-		if s == "" || len(s) > maxValue || strings.ContainsFunc(s, notPrintable) {
+		if !shown(s) {
 			delete(all, k)
 		}
 	}
 	return all
+}
+
+// stale are the annotations of a Node that an earlier record, or the node's first
+// annotations, have left and that this one does not have.
+func stale(n *metav1.PartialObjectMetadata, want map[string]string) []string {
+	var all []string
+	for _, k := range []string{annotationAction, annotationProof, annotationMode, annotationDeployment, annotationTarget, annotationReason,
+		annotationPivot, annotationBoot, annotationBootedVersion, annotationBootedCommit, annotationBootedLayers} {
+		_, is := n.Annotations[k]
+		if _, wanted := want[k]; is && !wanted {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+// shown reports whether a value may leave the node. A record is a file there: what is
+// no short word stays.
+func shown(s string) bool {
+	return s != "" && len(s) <= maxValue && !strings.ContainsFunc(s, notPrintable)
 }
 
 // maxValue bounds an annotation's value, in bytes.

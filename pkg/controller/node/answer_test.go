@@ -1,6 +1,7 @@
 package node
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +46,7 @@ func TestPivot(t *testing.T) {
 		{"joined in the boot of the decision", host{record: skip(), bootID: "first", bootTime: decided.Add(-time.Minute)}, after(30 * time.Second), nil, metrics.PivotSkipped},
 		{"in the second of the decision", host{record: skip(), bootID: "first"}, after(0), nil, metrics.PivotSkipped},
 		{"joined in a later boot", host{record: skip(), bootID: "second", bootTime: decided.Add(5 * time.Minute)}, after(7 * time.Minute), nil, metrics.PivotDone},
+		{"a Node made anew long after", host{record: skip(), bootID: "fifth", bootTime: decided.Add(30 * 24 * time.Hour)}, after(31 * 24 * time.Hour), nil, metrics.PivotUnknown},
 		{"booted again since, nothing was seen", host{record: skip(), bootID: "second", bootTime: decided.Add(time.Hour)}, after(30 * time.Second), nil, metrics.PivotUnknown},
 		{"booted again since, it was seen", host{record: skip(), bootID: "second", bootTime: decided.Add(time.Hour)}, after(30 * time.Second),
 			map[string]string{annotationBoot: "first", annotationPivot: "skipped"}, metrics.PivotSkipped},
@@ -82,6 +84,8 @@ func TestHolds(t *testing.T) {
 		{"updated since", host{record: skip(), booted: "c1", origin: another}, another, metrics.HoldSuperseded},
 		{"pulled anew", host{record: skip(), booted: "c1", origin: "ostree-unverified-registry:" + wanted}, wanted, metrics.HoldSuperseded},
 		{"another OS under the same name", host{record: skip(), booted: "c1", origin: another}, wanted, metrics.HoldNo},
+		{"another image whose name ends alike", host{record: skip(), booted: "c1", origin: "ostree-unverified-registry:evil.example.com/" + wanted}, wanted, metrics.HoldNo},
+		{"pulled anew, by a pull spec with a transport", host{record: skip(), booted: "c1", origin: "ostree-unverified-image:docker://" + wanted}, wanted, metrics.HoldSuperseded},
 		{"what is wanted is not known", host{record: skip(), booted: "c0"}, "", metrics.HoldUnknown},
 		{"what runs is not known", host{record: skip()}, wanted, metrics.HoldUnknown},
 		{"no record", host{booted: "c0"}, wanted, metrics.HoldNone},
@@ -130,6 +134,26 @@ func TestAnnotations(t *testing.T) {
 		annotationTarget: "sha256:aa", annotationPivot: "unknown", annotationBoot: "first",
 	}
 	if d := cmp.Diff(want, annotations(h, metrics.PivotUnknown)); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
+// Nor does it go into an Event.
+func TestWords(t *testing.T) {
+	for _, reason := range []verdict.Reason{"a\nb", verdict.Reason(strings.Repeat("x", 5000)), ""} {
+		h := host{record: skip(func(r *record.Record) { r.Verdict.Action, r.Verdict.Reason = verdict.Proceed, reason })}
+		if _, message := words(h, metrics.PivotDone); len(message) > 200 || strings.ContainsFunc(message, notPrintable) {
+			t.Errorf("%q", message)
+		}
+	}
+}
+
+// What an earlier record has left, whoever wrote it, does not stay beside a later one.
+func TestStale(t *testing.T) {
+	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+		annotationAction: "skip", annotationProof: "manifest-digest", annotationBoot: "earlier", "oneboot.dev/own": "x", "example.com/a": "b"}}}
+	h := host{record: skip(func(r *record.Record) { r.Verdict.Action, r.Verdict.Proof = verdict.Proceed, "" })}
+	if d := cmp.Diff([]string{annotationProof}, stale(n, annotations(h, metrics.PivotUnknown))); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 }

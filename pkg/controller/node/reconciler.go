@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -171,7 +173,8 @@ func (r *Reconciler) report(ctx context.Context, h host, n *metav1.PartialObject
 			is[k] = v
 		}
 	}
-	if maps.Equal(is, want) {
+	left := stale(n, want)
+	if maps.Equal(is, want) && len(left) == 0 {
 		return nil
 	}
 	// The uid keeps it from making a Node, or from annotating a new one of that name.
@@ -181,6 +184,29 @@ func (r *Reconciler) report(ctx context.Context, h host, n *metav1.PartialObject
 	err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(FieldManager), client.ForceOwnership)
 	if err != nil {
 		return fmt.Errorf("annotating Node %s: %w", n.Name, err)
+	}
+	return r.remove(ctx, n, left)
+}
+
+// remove takes annotations away. Applying leaves those that somebody else has set too:
+// the kubelet the node's first ones.
+func (r *Reconciler) remove(ctx context.Context, n *metav1.PartialObjectMetadata, keys []string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	none := map[string]any{}
+	for _, k := range keys {
+		none[k] = nil
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": n.UID, "annotations": none}})
+	if err != nil {
+		return err
+	}
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(nodeKind)
+	u.SetName(n.Name)
+	if err := r.Client.Patch(ctx, u, client.RawPatch(types.MergePatchType, body), client.FieldOwner(FieldManager)); err != nil {
+		return fmt.Errorf("removing annotations of Node %s: %w", n.Name, err)
 	}
 	return nil
 }
@@ -206,9 +232,15 @@ func (r *Reconciler) event(ctx context.Context, h host, n *metav1.PartialObjectM
 // words are an Event's reason and message.
 func words(h host, pivot metrics.PivotState) (reason, message string) {
 	v := h.record.Verdict
-	what := "oneboot decided to proceed: " + string(v.Reason)
+	word := func(s string) string {
+		if !shown(s) {
+			return "what the record does not say in a word"
+		}
+		return s
+	}
+	what := "oneboot decided to proceed: " + word(string(v.Reason))
 	if v.Action == verdict.Skip {
-		what = "oneboot proved by " + string(v.Proof) + " that the booted OS is the wanted one"
+		what = "oneboot proved by " + word(string(v.Proof)) + " that the booted OS is the wanted one"
 	}
 	switch pivot {
 	case metrics.PivotSkipped:
