@@ -20,8 +20,8 @@ type Fleet struct {
 	// any), and by their own names.
 	Bootimages Table
 
-	// images are the versions of cloud images by their names.
-	images map[string]string
+	// images are cloud images by their names.
+	images map[string]cloudImage
 	// elsewhere are the targets of clusters whose objects are not here.
 	elsewhere map[string]*forecast.Target
 	pools     map[string]document
@@ -43,6 +43,9 @@ type Fleet struct {
 	// metal are the disk images of bare metal in the release's machine-os-images.
 	metalImages []bootimage.Offer
 }
+
+// A cloudImage is one of a stream.
+type cloudImage struct{ version, arch string }
 
 // A Table says what is in disk images: by their own names (an AMI, an address) and
 // by version, with or without "/ARCHITECTURE".
@@ -108,7 +111,7 @@ func (f *Fleet) configMap(d document) {
 	for _, s := range src.Streams {
 		for _, o := range s.Offers() {
 			for _, image := range o.Images {
-				f.images[image.Image] = o.Version
+				f.images[image.Image] = cloudImage{o.Version, goArch(o.Architecture)}
 			}
 			// Those of RHEL 9 wherever there are such: cluster-baremetal-operator sets
 			// no COREOS_VERSION.
@@ -123,11 +126,12 @@ func (f *Fleet) configMap(d document) {
 // its version. A version that only a name tells of says nothing of the content.
 func (f *Fleet) known(b forecast.Bootimage) forecast.Bootimage {
 	if b.Version == "" {
-		b.Version = f.images[b.ID]
+		i := f.images[b.ID]
+		b.Version, b.Architecture = i.version, cmp.Or(b.Architecture, i.arch)
 	}
 	keys := []string{b.ID, b.Version + "/" + b.Architecture, b.Version}
 	if b.Version == "" {
-		b.Version = cmp.Or(f.images[path.Base(b.ID)], versionIn(b.ID))
+		b.Version = cmp.Or(f.images[path.Base(b.ID)].version, versionIn(b.ID))
 		keys = keys[:1]
 	}
 	for _, key := range keys {

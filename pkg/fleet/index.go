@@ -18,7 +18,7 @@ const labelCluster = "machine.openshift.io/cluster-api-cluster"
 // index reads the objects that others refer to.
 func (f *Fleet) index() {
 	f.pools, f.configs, f.layered, f.releases = map[string]document{}, map[string]document{}, map[string]bool{}, map[string]string{}
-	f.images, f.elsewhere, f.osImages, f.metalImages = map[string]string{}, map[string]*forecast.Target{}, map[string][]osImage{}, nil
+	f.images, f.elsewhere, f.osImages, f.metalImages = map[string]cloudImage{}, map[string]*forecast.Target{}, map[string][]osImage{}, nil
 	f.clusters, f.configMaps, f.twofold = map[string]*cluster{}, map[string]document{}, map[string]bool{}
 	f.release, f.severalClusters = "", false
 	sets, clusters, machines := map[string]document{}, map[string]document{}, document{}

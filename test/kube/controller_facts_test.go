@@ -108,6 +108,16 @@ status:
 	}
 }
 
+const (
+	awsMachineSet = `apiVersion: machine.openshift.io/v1beta1
+kind: MachineSet
+metadata: {name: w, namespace: openshift-machine-api}
+spec: {template: {spec: {providerSpec: {value: {kind: AWSMachineProviderConfig, ami: {id: ami-0123}, userDataSecret: {name: worker-user-data}}}}}}
+`
+	bootimages = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: coreos-bootimages, namespace: openshift-machine-config-operator}\ndata: {stream: %q}\n"
+	awsStream  = `{"stream": "rhel-9", "metadata": {"last-modified": "2026-01-01T00:00:00Z"}, "architectures": {"x86_64": {"images": {"aws": {"regions": {"eu-west-1": {"release": "VERSION", "image": "ami-0123"}}}}}}}`
+)
+
 // TestControllerHistory: what nodes have booted first says what is in a disk image, and
 // what became of their pivots says how often a forecast came true.
 func TestControllerHistory(t *testing.T) {
@@ -116,7 +126,9 @@ func TestControllerHistory(t *testing.T) {
 	c.ensureNamespace(t, "openshift-machine-api")
 	c.pool(t, s.reg.Reference("os", s.base.Digest))
 	const name, version = "machineset.openshift-machine-api.w", sysroot.DefaultVersion
-	c.object(t, strings.Replace(machineSet, "rhcos-413.92.202307260246-0", "rhcos-"+version, 1))
+	c.ensureNamespace(t, "openshift-machine-config-operator")
+	c.object(t, fmt.Sprintf(bootimages, strings.ReplaceAll(awsStream, "VERSION", version)))
+	c.object(t, awsMachineSet)
 	r := c.controller(t, s)
 	forecasted(t, k, name, "unknown")
 	nodes := 0

@@ -114,7 +114,7 @@ func TestHistory(t *testing.T) {
 			nodeOf(after, "pivot=skipped", "machine.openshift.io/machine=ns/w-b-x3"), nodeOf(after, "pivot=skipped", "machine.openshift.io/machine=other/w-x4")}, 1, 1},
 		{"the pool's only source", []forecast.Source{set("w")}, forecast.PivotFull, []metav1.PartialObjectMetadata{nodeOf(after, "pivot=done"), nodeOf(after, "pivot=skipped")}, 1, 1},
 		{"one of two sources", []forecast.Source{set("w"), set("v")}, forecast.PivotFull, []metav1.PartialObjectMetadata{nodeOf(after, "pivot=done")}, 0, 0},
-		{"made before", []forecast.Source{set("w")}, forecast.Skip, []metav1.PartialObjectMetadata{nodeOf(before, "pivot=skipped"), nodeOf(since, "pivot=skipped")}, 1, 0},
+		{"made before", []forecast.Source{set("w")}, forecast.Skip, []metav1.PartialObjectMetadata{nodeOf(before, "pivot=skipped"), nodeOf(since, "pivot=skipped")}, 0, 0},
 		{"nobody knows", []forecast.Source{set("w")}, forecast.Skip, []metav1.PartialObjectMetadata{nodeOf(after, "pivot=unknown"), nodeOf(after), nodeOf(after, "pivot=yes")}, 0, 0},
 		{"nothing was promised", []forecast.Source{set("w")}, forecast.Unknown, []metav1.PartialObjectMetadata{nodeOf(after, "pivot=done")}, 0, 0},
 	}

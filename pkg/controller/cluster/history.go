@@ -77,7 +77,7 @@ func (j joins) since(f forecast.Forecast, since time.Time) (cameTrue, cameOtherw
 	}
 	for _, n := range j.bySource[forecastName(f.Source)] {
 		switch {
-		case n.made.Before(since):
+		case !n.made.After(since):
 		case n.skipped == (f.Outcome == forecast.Skip):
 			cameTrue++
 		default:
