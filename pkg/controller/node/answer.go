@@ -128,6 +128,12 @@ func holds(h host, osImage string) metrics.HoldState {
 	if osImage == "" || h.booted == "" {
 		return metrics.HoldUnknown
 	}
+	wanted := osImage
+	if pinned := targetDigest(osImage); pinned != "" && pinned == targetDigest(r.Verdict.Target.OSImageURL) {
+		// The same image under another name: the machine-config-daemon compares the
+		// digests too (compareOSImageURL in pkg/daemon/daemon.go).
+		osImage = r.Verdict.Target.OSImageURL
+	}
 	// Packages that an extension brought later lie upon the proven commit.
 	for _, running := range []verdict.Checksum{h.booted, h.base} {
 		if r.Proves(osImage, running) {
@@ -138,7 +144,7 @@ func holds(h host, osImage string) metrics.HoldState {
 	if proven != "" && (h.booted == proven || h.base == proven) {
 		return metrics.HoldNo
 	}
-	if osImage != r.Verdict.Target.OSImageURL || names(h.origin, osImage) {
+	if osImage != r.Verdict.Target.OSImageURL || names(h.origin, wanted) {
 		// Another OS, as the MachineConfig wants it, or the same image pulled anew.
 		return metrics.HoldSuperseded
 	}
