@@ -94,6 +94,9 @@ type side struct {
 	layers  []osimage.LayerInfo
 	derived int // negative where it is not known
 	commit  verdict.Checksum
+	// assembled says that rpm-ostree made the deployed commit of those layers and of
+	// more, on the host.
+	assembled bool
 }
 
 // Diff compares two images, or the booted deployment of the root with an image. Of
@@ -173,8 +176,10 @@ func hostSide(dir string) (side, error) {
 	if err != nil {
 		return side{}, err
 	}
-	id := sysroot.Facts(booted).Booted.Identity
-	s := side{derived: -1, DiffSide: DiffSide{Image: HostName, Version: id.Version}}
+	facts := sysroot.Facts(booted).Booted
+	id := facts.Identity
+	deployment, _ := facts.Deployment.Get()
+	s := side{assembled: assembled(deployment), derived: -1, DiffSide: DiffSide{Image: HostName, Version: id.Version}}
 	s.Architecture, _ = id.Architecture.Get()
 	s.Digest, _ = id.ManifestDigest.Get()
 	if n, ok := id.DerivedLayers.Get(); ok {
@@ -195,6 +200,14 @@ func hostSide(dir string) (side, error) {
 	}
 	s.packages, s.PackagesSource = byName(list), osimage.SourceCommit
 	return s, nil
+}
+
+// assembled reports whether a deployment has more than what it was made of: packages,
+// an initramfs or other changes of this host.
+func assembled(d verdict.Deployment) bool {
+	return d.Kind == verdict.ClientLayered || slices.ContainsFunc(d.Divergences, func(v verdict.Divergence) bool {
+		return slices.Contains([]verdict.DivergenceKind{verdict.PackageOverride, verdict.InitramfsRegenerated, verdict.LocalAssembly}, v.Kind)
+	})
 }
 
 // byName are the versions of each package; some, such as kernels, may be there at
@@ -311,6 +324,9 @@ func sortedKeys(m map[string]bool) []string {
 func (d *ImageDiff) judge(a, b side) {
 	sameLayers := known(a.layers) && slices.Equal(diffIDs(a.layers), diffIDs(b.layers))
 	sameCommit := a.commit != "" && a.commit == b.commit && a.derived == 0 && b.derived == 0
+	if (a.assembled || b.assembled) && a.Image != b.Image {
+		sameLayers, sameCommit = false, false
+	}
 	otherKernel := func(c Change) bool { return strings.HasPrefix(c.Name, "kernel") }
 	switch {
 	case sameLayers || sameCommit:

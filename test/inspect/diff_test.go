@@ -190,7 +190,44 @@ func (l *lab) hostDiff(t *testing.T, booted, target *nativeimage.Image, from, to
 		t.Errorf("got %+v", got)
 	}
 	got.asRPM(t, from, to)
+	l.layeredDiff(t, booted, from)
 	if got := elsewhere.diff(t, "host", "host"); got.Content != "same" || got.Requests != 0 {
+		t.Errorf("a host and itself: %+v", got)
+	}
+}
+
+// layeredDiff compares a node upon whose image rpm-ostree has layered a package: it has
+// the image's layers, and is not the image.
+func (l *lab) layeredDiff(t *testing.T, image *nativeimage.Image, packages []sysroot.Package) {
+	t.Helper()
+	host, err := sysroot.NewRoot(filepath.Join(sysroot.TempDir(t), "layered"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	merge, err := nativeimage.Import(host.Sysroot.Repo(), image, nativeimage.ImportOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	usbguard := sysroot.Package{Name: "usbguard", Epoch: "0", Version: "1.0.0", Release: "15.el9", Arch: "x86_64"}
+	layer, err := host.Sysroot.CommitLayer(sysroot.ClientLayer{Base: merge, BasePackages: packages, Requested: []string{"usbguard"}, Added: []sysroot.Package{usbguard}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := host.Sysroot.Deploy(layer, sysroot.DeployOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := host.Boot(d, sysroot.BootOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	write(t, host.Path("etc/containers/certs.d/"+l.reg.Host+"/ca.crt"), l.reg.CA)
+	elsewhere := *l
+	elsewhere.root = host.Dir
+	got := elsewhere.diff(t, "host", l.push(t, "from", image))
+	if got.Content == "same" || got.Urgency == "none" {
+		t.Errorf("a node with a package layered on the image, and the image: %+v", got)
+	}
+	if got := elsewhere.diff(t, "host", "host"); got.Content == "other" || got.Content == "same-packages" {
 		t.Errorf("a host and itself: %+v", got)
 	}
 }
