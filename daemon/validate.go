@@ -258,6 +258,8 @@ func (c *validator) kernelType(w fileWants) {
 		find(FindingKernelArch, "kernelType %s is for %s, and the image is for %s", k.Text, strings.Join(arches[k.Text], " and "), c.arch)
 		return
 	case c.image.OS != nil && c.image.OS.Facts[factOfKernel(k.Text)].Value != "":
+		// switchKernel in pkg/daemon/update.go does not look at what is there.
+		find(FindingNotVerified, "the image has that kernel itself, and the daemon would layer it again: leave kernelType out")
 		return
 	}
 	missing, known := missingPackages(sets, c.image.Extensions)

@@ -140,6 +140,16 @@ func TestValidate(t *testing.T) {
 			t.Errorf("exit status %d, %s%s", status, out, errs)
 		}
 	})
+	t.Run("an OS image that has the kernel itself", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "mc.yaml")
+		write(t, file, []byte(mc("  kernelType: realtime\n")))
+		packages := append(installed(), sysroot.Package{Name: "kernel-rt-core", Epoch: "0", Version: "5.14.0", Release: "427.el9_4", Arch: "x86_64"})
+		os := l.push(t, "os", l.image(t, sysroot.Tree{}, sysroot.CommitOptions{Packages: packages}, nativeimage.Options{}))
+		out, _, status := l.run(t, "validate", file, "--image", os)
+		if status != 1 || !strings.Contains(out, "the daemon would layer it again") {
+			t.Errorf("exit status %d, %s", status, out)
+		}
+	})
 	t.Run("an OS image alone", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "mc.yaml")
 		write(t, file, []byte(mc("  extensions: [usbguard]\n")))
