@@ -15,6 +15,8 @@ import (
 type cluster struct {
 	// images are the release images that its objects name: one, or they disagree.
 	images []string
+	// mainframe says that one of its nodes is of s390x.
+	mainframe bool
 	// refs are the ConfigMaps with manifests that it gets besides the release's, by
 	// namespace and name; unread are those in other places.
 	refs, unread []string
@@ -31,7 +33,9 @@ func (f *Fleet) indexCluster(d document) {
 			f.cluster(name).add(f.releases[text(d.body, "spec", "imageSetRef", "name")], namespace, refs)
 		}
 	case "ClusterInstance":
-		f.cluster(text(d.body, "spec", "clusterName")).add(f.releases[text(d.body, "spec", "clusterImageSetNameRef")], namespace, names(d.body, "spec", "extraManifestsRefs"))
+		c := f.cluster(text(d.body, "spec", "clusterName"))
+		c.nodes(d.body, "spec", "nodes")
+		c.add(f.releases[text(d.body, "spec", "clusterImageSetNameRef")], namespace, names(d.body, "spec", "extraManifestsRefs"))
 	case "SiteConfig":
 		list, _ := at(d.body, "spec", "clusters").([]any)
 		for _, one := range list {
@@ -40,6 +44,7 @@ func (f *Fleet) indexCluster(d document) {
 				set = text(d.body, "spec", "clusterImageSetNameRef")
 			}
 			c := f.cluster(text(one, "clusterName"))
+			c.nodes(one, "nodes")
 			c.add(f.releases[set], namespace, nil)
 			folders := append(texts(one, "extraManifests", "searchPaths"), text(one, "extraManifestPath"))
 			for _, folder := range folders {
@@ -49,6 +54,44 @@ func (f *Fleet) indexCluster(d document) {
 			}
 		}
 	}
+}
+
+// nodes looks at a list of nodes, which may be of other architectures than the cluster.
+func (c *cluster) nodes(body any, path ...string) {
+	list, _ := at(body, path...).([]any)
+	for _, n := range list {
+		c.mainframe = c.mainframe || goArch(text(n, "cpuArchitecture")) == "s390x"
+	}
+}
+
+// annotationEnvironment of an AgentServiceConfig names a ConfigMap with environment
+// variables of assisted-service, and keySkip is the one that turns off that the node
+// image is written (docs/operator.md and internal/feature/flags.go there).
+const (
+	annotationEnvironment = "unsupported.agent-install.openshift.io/assisted-service-configmap"
+	keySkip               = "ENABLE_SKIP_MCO_REBOOT"
+)
+
+// installer reads how assisted-service is set up: whether it writes the node image,
+// and what of that was not read.
+func (f *Fleet) installer() (writes bool, unread []string) {
+	writes = true
+	for _, name := range f.environments {
+		d, ok := f.configMaps[name]
+		if !ok {
+			unread = append(unread, "ConfigMap "+name+" of an AgentServiceConfig")
+			continue
+		}
+		switch v := at(d.body, "data", keySkip).(type) {
+		case nil:
+		case string:
+			on, err := strconv.ParseBool(v)
+			writes = writes && on && err == nil
+		default:
+			writes = false
+		}
+	}
+	return writes, unread
 }
 
 // names are the names in a list of references.
@@ -96,7 +139,8 @@ func (f *Fleet) target(pool, release string, c *cluster) {
 	if _, ok := f.elsewhere[pool]; ok {
 		return
 	}
-	t := &forecast.Target{Pool: pool, Release: release, Unread: slices.Clone(c.unread)}
+	_, unread := f.installer()
+	t := &forecast.Target{Pool: pool, Release: release, Unread: append(unread, c.unread...)}
 	for _, ref := range c.refs {
 		d, ok := f.configMaps[ref]
 		if !ok {

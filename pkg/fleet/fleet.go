@@ -38,6 +38,8 @@ type Fleet struct {
 	release  string            // of ClusterVersion
 	// clusters are those that an installer makes, by name.
 	clusters map[string]*cluster
+	// environments are the ConfigMaps that set up assisted-service.
+	environments []string
 	// configMaps are all, by namespace and name.
 	configMaps map[string]document
 	// metal are the disk images of bare metal in the release's machine-os-images.

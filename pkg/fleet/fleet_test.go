@@ -62,6 +62,11 @@ data:
     kind: %s
     spec: %s
 `
+	agentService = `
+---
+kind: AgentServiceConfig
+metadata: {name: agent, annotations: {unsupported.agent-install.openshift.io/assisted-service-configmap: env}}
+`
 	nodePool = `
 ---
 kind: NodePool
@@ -69,6 +74,11 @@ metadata: {name: p, namespace: site}
 spec: {arch: %s, platform: {type: Agent}, release: {image: "quay.io/openshift-release-dev/ocp-release:4.18.2-multi"}%s}
 `
 )
+
+// environment is a ConfigMap that sets up assisted-service.
+func environment(skip string) string {
+	return "\n---\nkind: ConfigMap\nmetadata: {name: env, namespace: multicluster-engine}\ndata: {ENABLE_SKIP_MCO_REBOOT: '" + skip + "'}\n"
+}
 
 // A skip is forecast where all that matters was read and says so, else not.
 func TestForecasts(t *testing.T) {
@@ -111,6 +121,13 @@ func TestForecasts(t *testing.T) {
 		{name: "two image sets of one name", text: imageSet + strings.ReplaceAll(imageSet, "4.16.3", "4.14.1") + infraEnv + strings.ReplaceAll(install, ", manifestsConfigMapRefs: [{name: extra}]", ""), want: forecast.Unknown, problem: "says something else"},
 		{name: "a site's manifests", text: imageSet + "\n---\nkind: ClusterInstance\nmetadata: {name: s, namespace: site}\nspec: {clusterName: s, clusterImageSetNameRef: v416, extraManifestsRefs: [{name: extra}]}\n", want: forecast.Unknown},
 		{name: "a site's folder", text: imageSet + "\n---\nkind: SiteConfig\nmetadata: {name: s}\nspec: {clusterImageSetNameRef: v416, clusters: [{clusterName: s, extraManifestPath: x/}]}\n", want: forecast.Unknown},
+
+		{name: "an installer that is told not to", text: imageSet + infraEnv + strings.ReplaceAll(install, ", manifestsConfigMapRefs: [{name: extra}]", "") + agentService + environment("false"), want: forecast.Unknown},
+		{name: "an installer that is told to", text: imageSet + infraEnv + strings.ReplaceAll(install, ", manifestsConfigMapRefs: [{name: extra}]", "") + agentService + environment("true"), want: forecast.Skip},
+		{name: "an installer that is told what was not read", text: imageSet + infraEnv + strings.ReplaceAll(install, ", manifestsConfigMapRefs: [{name: extra}]", "") + agentService, want: forecast.Unknown},
+		{name: "agents of an installer that is told not to", text: fmt.Sprintf(nodePool, "amd64", "") + agentService + environment("0"), want: forecast.Unknown},
+		{name: "a worker of this cluster, and an installer that was not read", text: pool + config + agentService + "\n---\nkind: ClusterVersion\nmetadata: {name: version}\nstatus: {desired: {version: 4.16.3}}\n---\nkind: InfraEnv\nmetadata: {name: day2}\n", want: forecast.Unknown},
+		{name: "a mainframe in a cluster", text: imageSet + "\n---\nkind: ClusterInstance\nmetadata: {name: s, namespace: site}\nspec: {clusterName: s, clusterImageSetNameRef: v416, nodes: [{hostName: a}, {hostName: b, cpuArchitecture: s390x}]}\n", want: forecast.Unknown},
 
 		{name: "a NodePool of agents", text: fmt.Sprintf(nodePool, "amd64", ""), want: forecast.Skip},
 		{name: "a NodePool of mainframes", text: fmt.Sprintf(nodePool, "s390x", ""), want: forecast.Unknown},

@@ -20,7 +20,7 @@ func (f *Fleet) index() {
 	f.pools, f.configs, f.layered, f.releases = map[string]document{}, map[string]document{}, map[string]bool{}, map[string]string{}
 	f.images, f.elsewhere, f.osImages, f.metalImages = map[string]cloudImage{}, map[string]*forecast.Target{}, map[string][]osImage{}, nil
 	f.clusters, f.configMaps, f.twofold = map[string]*cluster{}, map[string]document{}, map[string]bool{}
-	f.release, f.severalClusters = "", false
+	f.release, f.severalClusters, f.environments = "", false, nil
 	sets, clusters, machines := map[string]document{}, map[string]document{}, document{}
 	for _, d := range f.documents {
 		name := text(d.body, "metadata", "name")
@@ -33,8 +33,15 @@ func (f *Fleet) index() {
 			f.layered[text(d.body, "spec", "machineConfigPool", "name")] = true
 		case "ConfigMap":
 			f.configMaps[path.Join(text(d.body, "metadata", "namespace"), name)] = d
+			if at(d.body, "data", keySkip) != nil {
+				// Of the operator's namespace, which no other object names.
+				f.configMaps[name] = d
+			}
 			f.configMap(d)
 		case "AgentServiceConfig":
+			if environment := text(d.body, "metadata", "annotations", annotationEnvironment); environment != "" {
+				f.environments = append(f.environments, environment)
+			}
 			list, _ := at(d.body, "spec", "osImages").([]any)
 			for _, i := range list {
 				of := text(i, "openshiftVersion")
@@ -124,6 +131,7 @@ func (f *Fleet) targets() map[string]*forecast.Target {
 	for pool, t := range f.elsewhere {
 		all[pool] = t
 	}
+	_, unread := f.installer()
 	for _, pool := range sortedNames(f.pools) {
 		d := f.pools[pool]
 		name := served(d.body)
@@ -132,7 +140,7 @@ func (f *Fleet) targets() map[string]*forecast.Target {
 			continue
 		}
 		t := &forecast.Target{
-			Pool: pool, Layered: f.layered[pool],
+			Pool: pool, Layered: f.layered[pool], Unread: unread,
 			Release: cmp.Or(text(mc.body, "metadata", "annotations", "machineconfiguration.openshift.io/release-image-version"), f.release),
 			Stream:  cmp.Or(text(d.body, "spec", "osImageStream", "name"), text(d.body, "status", "osImageStream", "name")),
 		}

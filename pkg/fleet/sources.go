@@ -177,12 +177,16 @@ func (f *Fleet) assisted(name, arch string) forecast.Source {
 			s.Notes = append(s.Notes, "its objects name several releases: "+strings.Join(c.images, ", "))
 		}
 	}
+	if name != "" && f.cluster(name).mainframe {
+		arch = "s390x"
+	}
+	writes, _ := f.installer()
 	minor, known := minorOf(release)
 	switch {
 	case !known:
 		s.Notes = append(s.Notes, "the cluster's release is not known: the installer writes the node image from 4.15 on")
 		return s
-	case arch != "s390x" && atLeast(minor, 15):
+	case arch != "s390x" && writes && atLeast(minor, 15):
 		s.Flow = forecast.FlowNodeImage
 		s.Notes = append(s.Notes, "not where the disk is multipath or LVM")
 	default:
@@ -215,8 +219,9 @@ func (f *Fleet) nodePool(body any) forecast.Source {
 	namespace := text(body, "metadata", "namespace")
 	c.add("", namespace, append(names(body, "spec", "config"), names(body, "spec", "tuningConfig")...))
 	f.target(s.Pool, release, &c)
+	writes, _ := f.installer()
 	switch {
-	case s.Platform == "agent" && known && atLeast(minor, 15) && s.Bootimage.Architecture != "s390x":
+	case s.Platform == "agent" && known && writes && atLeast(minor, 15) && s.Bootimage.Architecture != "s390x":
 		s.Flow = forecast.FlowNodeImage
 	case s.Platform == "agent":
 		s.Flow = forecast.FlowUnknown
