@@ -69,7 +69,7 @@ test: deps ## Run all tests (root, Debian; under 10 minutes on 2 cores)
 test-full: test-mcd test-kube test-boots ## Run the long tests too: the real machine-config-daemon and API server, real boots
 
 .PHONY: test-mcd
-test-mcd: deps $(MCD)
+test-mcd: deps $(MCD) mcd-integration
 	$(GO) test -tags "$(TAGS) mcd" -count=1 -timeout 15m ./test/mcdlab
 
 .PHONY: test-kube
@@ -90,6 +90,11 @@ bin/machine-config-daemon: test/mcd/build test/mcd/4.14/go.mod test/mcd/4.14/go.
 	test/mcd/build 4.14 $(CURDIR)/$@ "$(TAGS)"
 bin/machine-config-daemon-4.20: test/mcd/build test/mcd/4.20/go.mod test/mcd/4.20/go.sum | deps-go
 	test/mcd/build 4.20 $(CURDIR)/$@ "$(TAGS)"
+
+# That of 4.20 with this tree as a library: docs/integration.md.
+.PHONY: mcd-integration
+mcd-integration: deps-go
+	test/mcd/build integration $(CURDIR)/bin/machine-config-daemon-oneboot "$(TAGS)"
 
 # The real kube-apiserver, and etcd beside it: some minutes the first time.
 bin/kube/kube-apiserver: test/kube/binaries/build test/kube/binaries/go.mod test/kube/binaries/go.sum | deps-go

@@ -136,7 +136,10 @@ func (n *node) mcd(t testing.TB) run {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{enterVariable + "=" + n.Dir, toolsVariable + "=" + n.lab.tools, daemonVariable + "=" + n.daemon.name}
 	// The end of its first process ends everything that it started.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNET, Unshareflags: syscall.CLONE_NEWNS}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS}
+	if !n.daemon.asks {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWNET
+	}
 	var out console
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := os.RemoveAll(n.Path(callsFile)); err != nil {

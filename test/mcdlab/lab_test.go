@@ -22,6 +22,8 @@ type daemonBuild struct {
 	release string
 	// file is where it lies, name what it is called in a node.
 	file, name string
+	// asks: it may ask the registry.
+	asks bool
 }
 
 // daemons are the builds. The module of test/mcd/4.14 is a commit of the branch
@@ -29,8 +31,8 @@ type daemonBuild struct {
 // which release-4.20 was cut (ab14c8e2843b, July 2025).
 func daemons() []daemonBuild {
 	return []daemonBuild{
-		{"4.14.0", "../../bin/machine-config-daemon", "machine-config-daemon-4.14"},
-		{"4.20.0", "../../bin/machine-config-daemon-4.20", "machine-config-daemon-4.20"},
+		{"4.14.0", "../../bin/machine-config-daemon", "machine-config-daemon-4.14", false},
+		{"4.20.0", "../../bin/machine-config-daemon-4.20", "machine-config-daemon-4.20", false},
 	}
 }
 
@@ -193,7 +195,7 @@ func (l *lab) makeTools() error {
 	if err := os.MkdirAll(filepath.Join(l.tools, libraryDir), 0o755); err != nil {
 		return err
 	}
-	for _, d := range daemons() {
+	for _, d := range append(daemons(), integrated()) {
 		if err := copyProgram(d.file, filepath.Join(l.tools, d.name)); err != nil {
 			return fmt.Errorf("%w: make test-mcd builds it", err)
 		}
