@@ -181,16 +181,24 @@ func readRecord(t fleet.Table, b []byte) (bool, error) {
 	if verdict.CommitSource(v.InnerCommitFrom).Proving() {
 		c.Commit = v.InnerCommit
 	}
-	put(t, v.Version, v.Architecture, c)
-	return true, nil
+	return true, put(t, versionKey(v.Version, v.Architecture), c)
 }
 
-func put(t fleet.Table, version, arch string, c forecast.Content) {
-	key := version
-	if arch != "" {
-		key += "/" + arch
+func versionKey(version, arch string) string {
+	if arch == "" {
+		return version
+	}
+	return version + "/" + arch
+}
+
+// put adds what is in a disk image. Of two files that differ on that neither is to be
+// believed.
+func put(t fleet.Table, key string, c forecast.Content) error {
+	if before, ok := t[key]; ok && before != c {
+		return fmt.Errorf("%s: another file says that something else is in it", strconv.Quote(key))
 	}
 	t[key] = c
+	return nil
 }
 
 // readBuild takes coreos-assembler's meta.json. Its ostree-commit may be a commit that
@@ -210,8 +218,7 @@ func readBuild(t fleet.Table, b []byte) (bool, error) {
 		return true, errors.New("meta.json has no base-oscontainer.digest")
 	}
 	arch := map[string]string{"x86_64": "amd64", "aarch64": "arm64"}[meta.BaseArch]
-	put(t, meta.BuildID, cmp.Or(arch, meta.BaseArch), forecast.Content{ManifestDigest: meta.Image.Digest})
-	return true, nil
+	return true, put(t, versionKey(meta.BuildID, cmp.Or(arch, meta.BaseArch)), forecast.Content{ManifestDigest: meta.Image.Digest})
 }
 
 // readContents takes a table: contents by a disk image's own name, or by its version.
@@ -228,7 +235,9 @@ func readContents(t fleet.Table, b []byte) (bool, error) {
 		if c == (forecast.Content{}) {
 			return true, errors.New("bootimages: " + strconv.Quote(key) + " says nothing")
 		}
-		t[key] = c
+		if err := put(t, key, c); err != nil {
+			return true, err
+		}
 	}
 	return len(table.Bootimages) > 0, nil
 }

@@ -35,6 +35,18 @@ func TestReadRecord(t *testing.T) {
 	}
 }
 
+// Two files that say different things of one disk image tell nothing.
+func TestReadTwoTables(t *testing.T) {
+	table := fleet.Table{}
+	for _, tt := range []struct{ text, err string }{
+		{"bootimages: {ami-1: {commit: a}}", ""}, {"bootimages: {ami-1: {commit: a}}", ""}, {"bootimages: {ami-1: {commit: b}}", "something else is in it"},
+	} {
+		if ok, err := readContents(table, []byte(tt.text)); !ok || tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
+			t.Errorf("%s: %v, %v", tt.text, ok, err)
+		}
+	}
+}
+
 // A file that is not read is named: what is in it could be what makes a node pivot.
 func TestPlanNamesLinks(t *testing.T) {
 	dir := t.TempDir()

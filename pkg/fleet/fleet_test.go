@@ -95,6 +95,7 @@ func TestForecasts(t *testing.T) {
 		{name: "an update that no node has yet", text: strings.ReplaceAll(pool, "status: {configuration: {name: rendered-worker-1}, updatedMachineCount: 3}", "status: {configuration: {name: rendered-worker-0}, updatedMachineCount: 0}") +
 			config + strings.NewReplacer("worker-1", "worker-0", osDigest, "sha256:bbbb").Replace(config) + machines, want: forecast.Unknown},
 		{name: "an update that a node has", text: strings.ReplaceAll(pool, "status: {configuration: {name: rendered-worker-1}", "status: {configuration: {name: rendered-worker-0}") + config + machines, want: forecast.Skip},
+		{name: "a pool that is labelled as layered", text: strings.ReplaceAll(pool, "{name: worker}", "{name: worker, labels: {machineconfiguration.openshift.io/layering-enabled: ''}}") + config + machines, want: forecast.PivotLayers},
 		{name: "extensions that are no list", text: pool + config + "  extensions: usbguard\n" + machines, want: forecast.Unknown, problem: "spec.extensions is not a list of strings"},
 		{name: "an extension that is no word", text: pool + config + "  extensions: [64]\n" + machines, want: forecast.Unknown, problem: "spec.extensions is not a list of strings"},
 		{name: "a kernel type that is no word", text: pool + config + "  kernelType: [realtime]\n" + machines, want: forecast.Unknown, problem: "spec.kernelType is not a string"},

@@ -15,6 +15,10 @@ import (
 // labelCluster is on the machine sets of a cluster, with its infrastructure's name.
 const labelCluster = "machine.openshift.io/cluster-api-cluster"
 
+// labelLayering turned on the layering of a pool before there were MachineOSConfigs
+// (OCBMachineConfigPoolLabel in pkg/controller/build of the machine-config-operator).
+const labelLayering = "machineconfiguration.openshift.io/layering-enabled"
+
 // index reads the objects that others refer to.
 func (f *Fleet) index() {
 	f.pools, f.configs, f.layered, f.releases = map[string]document{}, map[string]document{}, map[string]bool{}, map[string]string{}
@@ -27,6 +31,9 @@ func (f *Fleet) index() {
 		switch text(d.body, "kind") {
 		case "MachineConfigPool":
 			f.once(f.pools, name, d, func(d document) any { return served(d.body) })
+			if at(d.body, "metadata", "labels", labelLayering) != nil {
+				f.layered[name] = true
+			}
 		case "MachineConfig":
 			f.once(f.configs, name, d, func(d document) any { return at(d.body, "spec") })
 		case "MachineOSConfig":
