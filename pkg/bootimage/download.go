@@ -34,8 +34,8 @@ const (
 	copyBlock = 256 << 10
 	// stallTime is how long a server may send nothing.
 	stallTime = time.Minute
-	// maxZstdWindow bounds the memory for unpacking.
-	maxZstdWindow = 128 << 20
+	// maxWindow bounds the memory for unpacking; xz -9 needs 64 MiB.
+	maxWindow = 128 << 20
 )
 
 // A Downloader fetches files into a folder. A file appears under its name only once

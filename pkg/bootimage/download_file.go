@@ -79,6 +79,14 @@ func (t *transfer) unpack(ctx context.Context, name string) (err error) {
 	if _, err := t.file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
+	if t.part.Compression() == "xz" {
+		switch d, err := xzDictionary(t.file, t.size); {
+		case err != nil:
+			return err
+		case d > maxWindow:
+			return fmt.Errorf("it needs %d bytes of memory, over the limit of %d", d, maxWindow)
+		}
+	}
 	z, err := unpacker(t.part.Compression(), contextReader{ctx, t.file})
 	if err != nil {
 		return err
@@ -112,10 +120,10 @@ func unpacker(compression string, r io.Reader) (io.ReadCloser, error) {
 	case "gz":
 		return gzip.NewReader(r)
 	case "xz":
-		z, err := xz.ReaderConfig{DictCap: maxZstdWindow}.NewReader(r)
+		z, err := xz.NewReader(r)
 		return io.NopCloser(z), err
 	case "zst":
-		z, err := zstd.NewReader(r, zstd.WithDecoderMaxWindow(maxZstdWindow), zstd.WithDecoderConcurrency(1))
+		z, err := zstd.NewReader(r, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderConcurrency(1))
 		if err != nil {
 			return nil, err
 		}
