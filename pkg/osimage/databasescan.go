@@ -20,7 +20,7 @@ const (
 	// maxSpools is how many files that look like a database are kept until their
 	// names are seen, each in a file without a name.
 	maxSpools = 3
-	// maxOddObjects bounds the objects of a layer that are empty or links and may
+	// maxOddObjects bounds the objects of a layer that are empty, or links, and may
 	// stand behind a name that matters.
 	maxOddObjects = 10_000
 )
@@ -100,7 +100,7 @@ func (s *databaseScan) entry(ctx context.Context, t *tar.Reader, h *tar.Header) 
 	case strings.HasPrefix(base, whiteout):
 		s.hide(path.Join(dir, strings.TrimPrefix(base, whiteout)), true)
 	case object && h.Typeflag == tar.TypeSymlink:
-		if len(s.links) < maxOddObjects {
+		if len(s.links) < maxOddObjects && mayLead(h.Linkname) {
 			s.links[name] = h.Linkname
 		}
 	case object && h.Typeflag == tar.TypeReg && h.Size == 0:
@@ -153,6 +153,14 @@ func (s *databaseScan) other(h *tar.Header, name string) error {
 	// What the layers beneath have there is not seen any more.
 	s.hide(name, false)
 	return nil
+}
+
+// mayLead reports whether a link may lead to a database or a folder of one. An OS has
+// some ten thousand links, and few of those.
+func mayLead(to string) bool {
+	return slices.ContainsFunc(databaseNames(), func(name string) bool {
+		return slices.Contains(strings.Split(name, "/"), path.Base(to))
+	})
 }
 
 // target is where a symbolic link leads, by itself or by the object that it is.

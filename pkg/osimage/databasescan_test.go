@@ -31,6 +31,11 @@ func TestDatabaseOfLayers(t *testing.T) {
 	symlink := func(name, to string) entry { return entry{name, []byte(to), tar.TypeSymlink} }
 	hard := func(name, to string) entry { return entry{name, []byte(to), tar.TypeLink} }
 	gone := func(name string) entry { return file(name, nil) }
+	many := []entry{file(share, one)}
+	for i := range 20_000 {
+		many = append(many, symlink(fmt.Sprintf("sysroot/ostree/repo/objects/ff/%062x.file", i), "../../lib/x"))
+	}
+	many = append(many, symlink(object(3), "../../share/rpm"), hard("usr/lib/sysimage/rpm", object(3)))
 	tests := []struct {
 		name   string
 		layers [][]entry // the base first
@@ -52,6 +57,7 @@ func TestDatabaseOfLayers(t *testing.T) {
 		{"a folder that is a link to the other one", [][]entry{{file(share, one), symlink("usr/lib/sysimage/rpm", "../../share/rpm")}}, "1-1.x86_64"},
 		{"a folder that is an absolute link", [][]entry{{file(share, one), symlink("usr/lib/sysimage/rpm", "/usr/share/rpm")}}, "1-1.x86_64"},
 		{"a folder that is a link as an object", [][]entry{{file(share, one), symlink(object(3), "../../share/rpm"), hard("usr/lib/sysimage/rpm", object(3))}}, "1-1.x86_64"},
+		{"a folder that is a link among many", [][]entry{many}, "1-1.x86_64"},
 		{"a database that is a link", [][]entry{{file(sysimage, one), symlink(share, "../../lib/sysimage/rpm/rpmdb.sqlite")}}, "1-1.x86_64"},
 		{"a link above the database", [][]entry{{file(share, one), file(sysimage, two)}, {symlink("usr/share/rpm", "../lib/sysimage/rpm")}}, "2-1.x86_64"},
 		{"a folder that becomes a link", [][]entry{{file(share, one)}, {file(sysimage, two)}, {symlink("usr/share/rpm", "../lib/sysimage/rpm")}}, "2-1.x86_64"},
