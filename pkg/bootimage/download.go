@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -325,11 +324,7 @@ func hostError(ctx context.Context, req *http.Request, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
-	var ue *url.Error
-	if errors.As(err, &ue) {
-		err = ue.Err
-	}
-	return fmt.Errorf("%s: %w", req.URL.Host, err)
+	return fmt.Errorf("%s: %w", req.URL.Host, withoutAddress(err))
 }
 
 // contentRange reads "bytes FROM-TO/TOTAL" (RFC 9110, section 14.4); a total of

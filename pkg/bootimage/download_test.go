@@ -347,6 +347,17 @@ func TestNoSecrets(t *testing.T) {
 	if _, err := d.Get(t.Context(), p); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
 	}
+	// An address that a server sends its clients to, and that is none.
+	moved := newServer(t, content(10))
+	moved.fault = func(_ *server, _ int, w http.ResponseWriter, _ *http.Request) bool {
+		w.Header().Set("Location", "https://kim:secret@host:port/x?signature=secret")
+		w.WriteHeader(http.StatusFound)
+		return true
+	}
+	_, err := d.Get(t.Context(), moved.part("disk"))
+	if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "failed to parse Location header") {
+		t.Errorf("got %v", err)
+	}
 }
 
 func FuzzContentRange(f *testing.F) {

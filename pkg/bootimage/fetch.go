@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"time"
 )
 
@@ -66,11 +67,7 @@ func Fetch(ctx context.Context, client *http.Client, address string) (*Source, e
 	req.Header.Set("User-Agent", "oneboot")
 	resp, err := client.Do(req)
 	if err != nil {
-		// Its text has the address, and that may have credentials.
-		if ue, ok := errors.AsType[*url.Error](err); ok {
-			err = ue.Err
-		}
-		return nil, fmt.Errorf("reading %s: %w", shown, err)
+		return nil, fmt.Errorf("reading %s: %w", shown, withoutAddress(err))
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -85,4 +82,25 @@ func Fetch(ctx context.Context, client *http.Client, address string) (*Source, e
 		return nil, fmt.Errorf("%s: %w", shown, err)
 	}
 	return src, nil
+}
+
+// A shownError is an error in other words.
+type shownError struct {
+	text string
+	err  error
+}
+
+func (e *shownError) Error() string { return e.text }
+func (e *shownError) Unwrap() error { return e.err }
+
+// addressSecrets are the user and the query of an address in a text.
+var addressSecrets = regexp.MustCompile(`(://)[^/@\s"]*@|\?[^\s"]+`)
+
+// withoutAddress is a client's error without the address that it asked, which may hold
+// credentials; of others in it, where a server has sent it to, host and path are left.
+func withoutAddress(err error) error {
+	if ue, ok := errors.AsType[*url.Error](err); ok {
+		err = ue.Err
+	}
+	return &shownError{addressSecrets.ReplaceAllString(err.Error(), "$1"), err}
 }
