@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/oneboot/oneboot/test/measure"
 	"github.com/oneboot/oneboot/test/nativeimage"
 	"github.com/oneboot/oneboot/test/registry"
 	"github.com/oneboot/oneboot/test/sysroot"
@@ -123,39 +122,12 @@ func (l *lab) measure(t testing.TB, args ...string) (stdout, stderr string, stat
 	cmd := exec.Command(program, append(args, "--root", l.root, "--authfile", l.auth)...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	peak, err := runWatched(cmd)
+	peak, err := measure.Peak(cmd)
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode(), peak
-}
-
-// runWatched runs a program and returns the most memory that it was seen to have
-// used, in KiB. The kernel's own account at exit will not do: it begins with the
-// memory of the process that forked it.
-func runWatched(cmd *exec.Cmd) (kib int64, err error) {
-	if err := cmd.Start(); err != nil {
-		return 0, err
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid)) // gone at the end
-		for line := range strings.Lines(string(status)) {
-			var now int64
-			if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &now); n == 1 {
-				kib = max(kib, now)
-			}
-		}
-		select {
-		case err := <-ended:
-			return kib, err
-		case <-tick.C:
-		}
-	}
 }
 
 // A document is what inspect prints, as a program that knows nothing of ours

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/oneboot/oneboot/test/measure"
 	"github.com/oneboot/oneboot/test/nativeimage"
 	"github.com/oneboot/oneboot/test/sysroot"
 )
@@ -88,19 +89,19 @@ func (c cost) String() string {
 }
 
 // spend runs a program and returns what it cost, in bytes on the wire.
-func (l *lab) spend(b *testing.B, away *relay, name string, args ...string) cost {
+func (l *lab) spend(b *testing.B, away *measure.Relay, name string, args ...string) cost {
 	b.Helper()
 	l.reg.ResetRequests()
-	away.received.Store(0)
+	away.Received.Store(0)
 	cmd := exec.Command(name, args...)
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	began := time.Now()
-	kib, err := runWatched(cmd)
+	kib, err := measure.Peak(cmd)
 	if err != nil {
 		b.Fatalf("%s %s: %v: %s", name, strings.Join(args, " "), err, errs.String())
 	}
-	return cost{away.received.Load(), len(l.reg.Requests()), time.Since(began), kib}
+	return cost{away.Received.Load(), len(l.reg.Requests()), time.Since(began), kib}
 }
 
 // BenchmarkInspect prints what each layout costs with a registry 100 ms away,
@@ -108,8 +109,8 @@ func (l *lab) spend(b *testing.B, away *relay, name string, args ...string) cost
 // image.
 func BenchmarkInspect(b *testing.B) {
 	l := newLab(b)
-	away := startRelay(b, l.reg.Host)
-	l.reg.Host = away.addr
+	away := measure.Far(b, l.reg.Host)
+	l.reg.Host = away.Addr
 	l.configure(b)
 	layouts := l.layouts(b)
 	certs := filepath.Join(l.root, "etc/containers/certs.d", l.reg.Host)
@@ -132,6 +133,6 @@ func BenchmarkInspect(b *testing.B) {
 		if err := w.Flush(); err != nil {
 			b.Fatal(err)
 		}
-		fmt.Printf("round trip %s\n%s", roundTrip, table.String()) // a log would be cut
+		fmt.Printf("round trip %s\n%s", measure.RoundTrip, table.String()) // a log would be cut
 	}
 }

@@ -1,7 +1,7 @@
-package inspect
+// Package measure tells what programs cost beside a registry that is far away.
+package measure
 
 import (
-	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -10,32 +10,35 @@ import (
 )
 
 const (
-	// roundTrip is how long an answer of a far registry takes at least.
-	roundTrip = 100 * time.Millisecond
+	// RoundTrip is how long an answer of a far registry takes at least.
+	RoundTrip = 100 * time.Millisecond
 	// flightChunk and flightChunks bound what is under way in one direction: 2 MiB,
 	// which is 40 MB a second for each connection.
 	flightChunk  = 32 << 10
 	flightChunks = 64
 )
 
-// A relay stands before a registry and makes it as slow as a far one. Kernels that
+// A Relay stands before a registry and makes it as slow as a far one. Kernels that
 // run tests may have no netem.
-type relay struct {
-	addr, to string
-	// received are the bytes that clients were sent, with those of TLS.
-	received atomic.Int64
+type Relay struct {
+	// Addr is where it listens, as HOST:PORT.
+	Addr string
+	// Received are the bytes that clients were sent, with those of TLS.
+	Received atomic.Int64
+	to       string
 	listener net.Listener
 	open     sync.WaitGroup
 	closing  chan struct{}
 }
 
-func startRelay(t testing.TB, to string) *relay {
+// Far starts a relay to a registry.
+func Far(t testing.TB, to string) *Relay {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{addr: l.Addr().String(), to: to, listener: l, closing: make(chan struct{})}
+	r := &Relay{Addr: l.Addr().String(), to: to, listener: l, closing: make(chan struct{})}
 	r.open.Go(func() {
 		for {
 			c, err := l.Accept()
@@ -57,7 +60,7 @@ func startRelay(t testing.TB, to string) *relay {
 
 // serve carries one connection. Its first bytes wait a round trip longer, since the
 // far end would have had to accept it.
-func (r *relay) serve(client net.Conn) {
+func (r *Relay) serve(client net.Conn) {
 	defer client.Close()
 	server, err := net.Dial("tcp", r.to)
 	if err != nil {
@@ -66,8 +69,8 @@ func (r *relay) serve(client net.Conn) {
 	defer server.Close()
 	ended := make(chan struct{})
 	var ways sync.WaitGroup
-	ways.Go(func() { carry(server, client, roundTrip, nil) })
-	ways.Go(func() { carry(client, server, 0, &r.received) })
+	ways.Go(func() { carry(server, client, RoundTrip, nil) })
+	ways.Go(func() { carry(client, server, 0, &r.Received) })
 	go func() { ways.Wait(); close(ended) }()
 	select {
 	case <-ended:
@@ -94,7 +97,7 @@ func carry(to, from net.Conn, first time.Duration, count *atomic.Int64) {
 			b := make([]byte, flightChunk)
 			n, err := from.Read(b)
 			if n > 0 {
-				flight <- parcel{b[:n], time.Now().Add(extra + roundTrip/2)}
+				flight <- parcel{b[:n], time.Now().Add(extra + RoundTrip/2)}
 			}
 			if err != nil {
 				return
@@ -120,41 +123,4 @@ func carry(to, from net.Conn, first time.Duration, count *atomic.Int64) {
 		}
 	}
 	to.Close()
-}
-
-func TestRelay(t *testing.T) {
-	echo, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer echo.Close()
-	go func() {
-		c, err := echo.Accept()
-		if err != nil {
-			return
-		}
-		_, _ = io.Copy(c, c)
-		c.Close()
-	}()
-	r := startRelay(t, echo.Addr().String())
-	c, err := net.Dial("tcp", r.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	for i, least := range []time.Duration{2 * roundTrip, roundTrip} {
-		began := time.Now()
-		if _, err := c.Write([]byte("hello")); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadFull(c, make([]byte, 5)); err != nil {
-			t.Fatal(err)
-		}
-		if took := time.Since(began); took < least || took > least+roundTrip {
-			t.Errorf("answer %d took %s, want about %s", i, took, least)
-		}
-	}
-	if n := r.received.Load(); n != 10 {
-		t.Errorf("%d bytes were counted, want 10", n)
-	}
 }
