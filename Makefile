@@ -121,9 +121,13 @@ fuzz: deps-go ## Run each fuzz target for FUZZTIME (10s)
 	    echo "== $$pkg $$f"; $(GO) test -tags "$(TAGS)" -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$pkg; \
 	  done; done
 
+# Every row is a ratio measured in the same run; the Go benchmarks' own lines are in
+# bin/bench.log.
 .PHONY: bench
-bench: deps ## Run the benchmarks
-	$(GO) test -tags "$(TAGS)" -run '^$$' -bench . -benchmem ./...
+bench: deps $(MCD) ## Print one table: oneboot beside skopeo and the machine-config-daemon
+	@set -o pipefail; $(GO) test -tags "$(TAGS) mcd" -run '^$$' -bench 'Table|Inspect|Decision' -benchtime 1x -timeout 60m -p 1 -v ./test/bench ./test/inspect ./test/mcdlab >bin/bench.log 2>&1 \
+	  || { tail -40 bin/bench.log; exit 1; }
+	@grep '^|' bin/bench.log | awk '!seen[$$0]++'
 
 # What the targets need and a fresh Debian machine lacks.
 .PHONY: deps

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/oneboot/oneboot/test/measure"
 	"github.com/oneboot/oneboot/test/nativeimage"
 	"github.com/oneboot/oneboot/test/sysroot"
 )
@@ -20,19 +21,17 @@ const times = 5
 func BenchmarkTable(b *testing.B) {
 	l := newLab(b)
 	for b.Loop() {
-		var table strings.Builder
-		table.WriteString("| what | round trip | oneboot | beside it | that took | times as long |\n|---|---|---|---|---|---|\n")
-		row := func(what, far, other string, ours, theirs cost) {
-			fmt.Fprintf(&table, "| %s | %s | %s | %s | %s | %.1f |\n", what, far, ours, other, theirs, ratio(ours, theirs))
+		fmt.Print("\n", measure.Head) // a log would be cut
+		row := func(what, far, other string, ours, theirs measure.Cost) {
+			fmt.Print(measure.Row(what, far, other, ours, theirs))
 		}
+		l.sysroots(b, row)
 		l.proofs(b, row)
 		l.sizes(b, row)
-		l.sysroots(b, row)
-		fmt.Print("\n", table.String()) // a log would be cut
 	}
 }
 
-type addRow func(what, far, other string, ours, theirs cost)
+type addRow func(what, far, other string, ours, theirs measure.Cost)
 
 // A proof is a host and what it is to prove.
 type proof struct {
@@ -83,7 +82,7 @@ func (l *lab) proofs(b *testing.B, row addRow) {
 				if other.args == nil {
 					theirs = l.copy(b, where.url)
 				}
-				ours, its := l.beside(b, times, l.analyze(b, root.Dir, p.code), theirs)
+				ours, its := measure.Beside(times, l.analyze(b, root.Dir, p.code), theirs)
 				row(p.name, where.name, other.name, ours, its)
 			}
 		}
@@ -91,8 +90,8 @@ func (l *lab) proofs(b *testing.B, row addRow) {
 }
 
 // copy is a pull of the whole image.
-func (l *lab) copy(b *testing.B, url string) func() cost {
-	return func() cost {
+func (l *lab) copy(b *testing.B, url string) func() measure.Cost {
+	return func() measure.Cost {
 		to := filepath.Join(l.dir, "copy")
 		defer os.RemoveAll(to)
 		return l.once(b, nil, "skopeo", "copy", "--src-tls-verify=false", "docker://"+url, "dir:"+to)
@@ -102,20 +101,20 @@ func (l *lab) copy(b *testing.B, url string) func() cost {
 // sizes are images of 50 MiB to 1 GiB beside the smallest one.
 func (l *lab) sizes(b *testing.B, row addRow) {
 	b.Helper()
-	var first func() cost
+	var first func() measure.Cost
 	for _, mib := range []int64{50, 200, 1024} {
 		commit := l.commit(b, mib)
 		near, _ := l.push(b, fmt.Sprintf("size%d", mib), l.native(b, commit))
 		run := l.analyze(b, l.node(b, nil, commit, near).Dir, "ostree-commit")
-		inspect := func() cost { return l.once(b, nil, program, "inspect", "--root", l.insecure(b), near) }
+		inspect := func() measure.Cost { return l.once(b, nil, program, "inspect", "--root", l.insecure(b), near) }
 		if first == nil {
 			first = run
 			l.firstInspect = inspect
 			continue
 		}
-		ours, its := l.beside(b, times, run, first)
+		ours, its := measure.Beside(times, run, first)
 		row(fmt.Sprintf("analyze by inner commit, %d MiB", mib), "0", "the same, 50 MiB", ours, its)
-		ours, its = l.beside(b, times, inspect, l.firstInspect)
+		ours, its = measure.Beside(times, inspect, l.firstInspect)
 		row(fmt.Sprintf("inspect, %d MiB", mib), "0", "the same, 50 MiB", ours, its)
 	}
 }
@@ -153,7 +152,8 @@ func (l *lab) sysroots(b *testing.B, row addRow) {
 					b.Fatal(err)
 				}
 			}
-			ours, its := l.beside(b, times, l.analyze(b, many.Dir, "manifest-digest"), plain)
+			many.boots(b)
+			ours, its := measure.Beside(times, l.analyze(b, many.Dir, "manifest-digest"), plain)
 			row(fmt.Sprintf("analyze, %d deployments", want), "0", "the same, 1 deployment", ours, its)
 		}
 	}
@@ -172,7 +172,7 @@ func (l *lab) sysroots(b *testing.B, row addRow) {
 		}
 		f.Close()
 	}
-	ours, its := l.beside(b, times, l.analyze(b, full.Dir, "manifest-digest"), plain)
+	ours, its := measure.Beside(times, l.analyze(b, full.Dir, "manifest-digest"), plain)
 	row(fmt.Sprintf("analyze, %d objects", objects), "0", "the same, some hundred", ours, its)
 }
 
@@ -197,13 +197,13 @@ func TestSpeed(t *testing.T) {
 		}
 		_, far := l.push(t, fmt.Sprintf("proof%d", n), p.image)
 		root := l.node(t, p.booted, p.commit, far)
-		ours, theirs := l.beside(t, 3, l.analyze(t, root.Dir, p.code), l.skopeo(t, "inspect", "--no-tags", "--tls-verify=false", "docker://"+far))
-		t.Logf("%s: %s; skopeo inspect: %s; %.1f times as long", p.name, ours, theirs, ratio(ours, theirs))
-		if ours.requests > want.requests {
-			t.Errorf("%s: %d requests, want at most %d", p.name, ours.requests, want.requests)
+		ours, theirs := measure.Beside(3, l.analyze(t, root.Dir, p.code), l.skopeo(t, "inspect", "--no-tags", "--tls-verify=false", "docker://"+far))
+		t.Logf("%s: %s; skopeo inspect: %s; %.1f times as long", p.name, ours, theirs, measure.Ratio(ours, theirs))
+		if ours.Requests > want.requests {
+			t.Errorf("%s: %d requests, want at most %d", p.name, ours.Requests, want.requests)
 		}
-		if ratio(ours, theirs) < want.ratio/10 {
-			t.Errorf("%s took %s and skopeo inspect %s: a tenth of the speed that it had", p.name, ours.wall.Round(time.Millisecond), theirs.wall.Round(time.Millisecond))
+		if measure.Ratio(ours, theirs) < want.ratio/10 {
+			t.Errorf("%s took %s and skopeo inspect %s: a tenth of the speed that it had", p.name, ours.Wall.Round(time.Millisecond), theirs.Wall.Round(time.Millisecond))
 		}
 	}
 }

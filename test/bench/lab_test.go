@@ -2,14 +2,11 @@ package bench
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/oneboot/oneboot/test/measure"
 	"github.com/oneboot/oneboot/test/nativeimage"
@@ -40,7 +37,7 @@ type lab struct {
 	away  *measure.Relay
 	build *sysroot.Sysroot
 	// firstInspect is the inspection that others are compared with.
-	firstInspect func() cost
+	firstInspect func() measure.Cost
 	dir          string
 }
 
@@ -91,7 +88,7 @@ func (l *lab) push(t testing.TB, name string, m *nativeimage.Image) (near, far s
 
 // node is the root of a host that has booted an image, or a commit as a disk image has
 // it, and is to become what a pull spec names.
-func (l *lab) node(t testing.TB, image *nativeimage.Image, commit, want string, arguments ...string) *sysroot.Root {
+func (l *lab) node(t testing.TB, image *nativeimage.Image, commit, want string) *host {
 	t.Helper()
 	root, err := sysroot.NewRoot(filepath.Join(sysroot.TempDir(t), "root"))
 	if err != nil {
@@ -107,88 +104,62 @@ func (l *lab) node(t testing.TB, image *nativeimage.Image, commit, want string, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := root.Sysroot.Deploy(commit, sysroot.DeployOptions{KernelArguments: append([]string{"root=UUID=6f0e", "rw"}, arguments...), Origin: origin})
-	if err == nil {
-		err = root.Boot(d, sysroot.BootOptions{MachineConfig: &sysroot.MachineConfig{OSImageURL: want}, InsecureRegistries: []string{l.reg.Host, l.away.Addr}})
-	}
+	h := &host{Root: root, options: sysroot.BootOptions{MachineConfig: &sysroot.MachineConfig{OSImageURL: want}, InsecureRegistries: []string{l.reg.Host, l.away.Addr}}}
+	h.deployment, err = root.Sysroot.Deploy(commit, sysroot.DeployOptions{KernelArguments: []string{"root=UUID=6f0e", "rw"}, Origin: origin})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return root
+	h.boots(t)
+	return h
 }
 
-// A cost is what a program took.
-type cost struct {
-	wall, processor time.Duration
-	kib             int64
-	requests        int
-	bytes           int64
+// A host is a root and the deployment that runs.
+type host struct {
+	*sysroot.Root
+	deployment sysroot.Deployment
+	options    sysroot.BootOptions
 }
 
-// run runs a program several times, and returns the cost of the one in the middle by
-// its time.
-func (l *lab) run(t testing.TB, times int, check func(out []byte), name string, args ...string) cost {
+// boots has the host boot its deployment again: another one that was made since has
+// changed the links to all.
+func (h *host) boots(t testing.TB) {
 	t.Helper()
-	var all []cost
-	for range times {
-		all = append(all, l.once(t, check, name, args...))
+	if err := h.Boot(h.deployment, h.options); err != nil {
+		t.Fatal(err)
 	}
-	return middle(all)
 }
 
-func (l *lab) once(t testing.TB, check func(out []byte), name string, args ...string) cost {
+// once runs a program.
+func (l *lab) once(t testing.TB, check func(out []byte), name string, args ...string) measure.Cost {
 	t.Helper()
 	l.reg.ResetRequests()
 	cmd := exec.Command(name, args...)
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	began := time.Now()
-	kib, err := measure.Peak(cmd)
-	wall := time.Since(began)
+	c, err := measure.Run(cmd)
 	if err != nil {
 		t.Fatalf("%s %s: %v: %s", name, strings.Join(args, " "), err, errs.String())
 	}
 	if check != nil {
 		check([]byte(out.String()))
 	}
-	return cost{wall, cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), kib, len(l.reg.Requests()), l.reg.Bytes()}
-}
-
-func middle(all []cost) cost {
-	slices.SortFunc(all, func(a, b cost) int { return int(a.wall - b.wall) })
-	return all[len(all)/2]
-}
-
-// beside runs two programs in turns, so that what else goes on meets both.
-func (l *lab) beside(t testing.TB, times int, ours, theirs func() cost) (a, b cost) {
-	t.Helper()
-	var as, bs []cost
-	for range times {
-		as, bs = append(as, ours()), append(bs, theirs())
-	}
-	return middle(as), middle(bs)
+	c.Requests, c.Bytes = len(l.reg.Requests()), l.reg.Bytes()
+	return c
 }
 
 // analyze is a run on a host that must skip by a proof.
-func (l *lab) analyze(t testing.TB, root, proof string) func() cost {
-	return func() cost {
+func (l *lab) analyze(t testing.TB, root, proof string) func() measure.Cost {
+	return func() measure.Cost {
 		return l.once(t, func(out []byte) {
 			var v struct{ Action, Proof, Reason string }
 			if err := json.Unmarshal(out, &v); err != nil || v.Action != "skip" || v.Proof != proof {
-				t.Fatalf("%+v, %v; want a skip by %s", v, err, proof)
+				t.Fatalf("%+v, %v; want a skip by %s\n%s", v, err, proof, out)
 			}
 		}, program, "analyze", "-o", "json", "--root", root)
 	}
 }
 
 // skopeo is a run of it.
-func (l *lab) skopeo(t testing.TB, args ...string) func() cost {
-	return func() cost { return l.once(t, nil, "skopeo", args...) }
+func (l *lab) skopeo(t testing.TB, args ...string) func() measure.Cost {
+	return func() measure.Cost { return l.once(t, nil, "skopeo", args...) }
 }
-
-func (c cost) String() string {
-	return fmt.Sprintf("%.3f s, %d requests, %.0f kB, %.2f s CPU, %.0f MiB", c.wall.Seconds(), c.requests, float64(c.bytes)/1000, c.processor.Seconds(), float64(c.kib)/1024)
-}
-
-// ratio is how often a fits into b.
-func ratio(a, b cost) float64 { return float64(b.wall) / float64(a.wall) }

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"text/tabwriter"
-	"time"
 
 	"github.com/oneboot/oneboot/test/measure"
 	"github.com/oneboot/oneboot/test/nativeimage"
@@ -76,32 +74,20 @@ func (l *lab) layouts(b *testing.B) []layout {
 	return all
 }
 
-// A cost is what a run took.
-type cost struct {
-	bytes    int64
-	requests int
-	time     time.Duration
-	kib      int64
-}
-
-func (c cost) String() string {
-	return fmt.Sprintf("%.1f\t%d\t%.2f\t%.0f", float64(c.bytes)/1000, c.requests, c.time.Seconds(), float64(c.kib)/1024)
-}
-
 // spend runs a program and returns what it cost, in bytes on the wire.
-func (l *lab) spend(b *testing.B, away *measure.Relay, name string, args ...string) cost {
+func (l *lab) spend(b *testing.B, away *measure.Relay, name string, args ...string) measure.Cost {
 	b.Helper()
 	l.reg.ResetRequests()
 	away.Received.Store(0)
 	cmd := exec.Command(name, args...)
 	var errs strings.Builder
 	cmd.Stderr = &errs
-	began := time.Now()
-	kib, err := measure.Peak(cmd)
+	c, err := measure.Run(cmd)
 	if err != nil {
 		b.Fatalf("%s %s: %v: %s", name, strings.Join(args, " "), err, errs.String())
 	}
-	return cost{away.Received.Load(), len(l.reg.Requests()), time.Since(began), kib}
+	c.Requests, c.Bytes = len(l.reg.Requests()), away.Received.Load()
+	return c
 }
 
 // BenchmarkInspect prints what each layout costs with a registry 100 ms away,
@@ -115,9 +101,7 @@ func BenchmarkInspect(b *testing.B) {
 	layouts := l.layouts(b)
 	certs := filepath.Join(l.root, "etc/containers/certs.d", l.reg.Host)
 	for b.Loop() {
-		var table strings.Builder
-		w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprintln(w, "layout\timage MB\tprogram\tkB\trequests\ts\tMiB RSS\t")
+		fmt.Print("\n", measure.Head) // a log would be cut
 		for _, y := range layouts {
 			ours := l.spend(b, away, program, append(append([]string{"inspect", "-o", "json", "--root", l.root, "--authfile", l.auth}, y.args...), y.ref)...)
 			skopeo := l.spend(b, away, "skopeo", "inspect", "--no-tags", "--authfile", l.auth, "--cert-dir", certs, "docker://"+y.ref)
@@ -126,13 +110,10 @@ func BenchmarkInspect(b *testing.B) {
 			if err := os.RemoveAll(to); err != nil {
 				b.Fatal(err)
 			}
-			for i, c := range []cost{ours, skopeo, whole} {
-				fmt.Fprintf(w, "%s\t%.1f\t%s\t%s\t\n", y.name, float64(y.size)/1e6, []string{"inspect", "skopeo inspect", "skopeo copy"}[i], c)
+			what := fmt.Sprintf("inspect %s, %.0f MB", y.name, float64(y.size)/1e6)
+			for i, theirs := range []measure.Cost{skopeo, whole} {
+				fmt.Print(measure.Row(what, measure.RoundTrip.String(), []string{"skopeo inspect --no-tags", "skopeo copy"}[i], ours, theirs))
 			}
 		}
-		if err := w.Flush(); err != nil {
-			b.Fatal(err)
-		}
-		fmt.Printf("round trip %s\n%s", measure.RoundTrip, table.String()) // a log would be cut
 	}
 }
