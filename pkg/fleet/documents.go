@@ -22,6 +22,10 @@ const (
 	maxDepth     = 64
 	maxValues    = 100_000
 	maxDocuments = 100_000
+	// maxParts bounds the documents of a file and the items of a List, whatever they
+	// are; maxProblems those that are told.
+	maxParts    = 500_000
+	maxProblems = 10_000
 )
 
 // A Problem is a document that could not be read.
@@ -69,7 +73,7 @@ func (f *Fleet) AddObject(from string, body map[string]any) { f.addObject(from, 
 func splitDocuments(b []byte) [][]byte {
 	var all [][]byte
 	start := 0
-	for at := 0; at < len(b); {
+	for at := 0; at < len(b) && len(all) < maxParts; {
 		end := bytes.IndexByte(b[at:], '\n')
 		next := len(b)
 		if end >= 0 {
@@ -89,6 +93,10 @@ func splitDocuments(b []byte) [][]byte {
 
 // addYAML adds a document, or an item of a List of the kind of.
 func (f *Fleet) addYAML(file string, line int, b []byte, of string) {
+	switch string(bytes.TrimSpace(b)) {
+	case "", "---", "...":
+		return
+	}
 	kind := ""
 	switch all := kindLine.FindAllSubmatch(b, 2); {
 	case len(all) != 1:
@@ -218,7 +226,12 @@ func (f *Fleet) addObject(file string, line int, body any, of string) {
 }
 
 func (f *Fleet) problem(file string, line int, err error) {
-	f.problems = append(f.problems, Problem{File: file, Line: line, Message: err.Error()})
+	switch n := len(f.problems); {
+	case n < maxProblems:
+		f.problems = append(f.problems, Problem{File: file, Line: line, Message: err.Error()})
+	case n == maxProblems:
+		f.problems = append(f.problems, Problem{File: file, Message: "more problems follow, which are not told"})
+	}
 }
 
 // at walks to a value; nil where it is not there.

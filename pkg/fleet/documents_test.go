@@ -70,3 +70,20 @@ func TestNestedLists(t *testing.T) {
 		t.Errorf("%s, problems: %v", took, f.problems)
 	}
 }
+
+// A file of nothing but marks costs little, and what is too much is told once.
+func TestManyParts(t *testing.T) {
+	for name, text := range map[string]string{
+		"ends": strings.Repeat("...\n", 2_000_000), "beginnings": strings.Repeat("---\n", 2_000_000),
+		"problems": strings.Repeat("5\n---\n", maxProblems+5000), "items": "kind: List\nitems:\n" + strings.Repeat("-\n", 3_000_000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var f Fleet
+			began := time.Now()
+			f.Add("f", []byte(text))
+			if took := time.Since(began); took > 10*time.Second || len(f.problems) > maxProblems+1 {
+				t.Errorf("%s, %d problems", took, len(f.problems))
+			}
+		})
+	}
+}

@@ -48,6 +48,8 @@ func cutList(b []byte) (items []item, ok bool) {
 		trimmed := bytes.TrimSpace(l)
 		switch {
 		case len(trimmed) == 0, l[0] == '#':
+		case len(items) > maxParts:
+			return nil, false
 		case !over && (bytes.HasPrefix(l, []byte("- ")) || l[0] == '-' && len(trimmed) == 1):
 			items = append(items, item{b[at:at], line})
 		case bytes.HasPrefix(l, []byte("  ")) && (over || len(items) > 0):
