@@ -237,7 +237,7 @@ func imageOf(i *v1alpha1.OSImage) *forecast.Image {
 		return nil
 	}
 	s := i.Status
-	return &forecast.Image{List: s.List, Bytes: s.Bytes, DerivedBytes: s.DerivedBytes, Layers: int(s.Layers), DerivedLayers: int(s.DerivedLayers), RHEL: s.RHELVersion,
+	return &forecast.Image{List: s.List, Architecture: s.Architecture, Bytes: s.Bytes, DerivedBytes: s.DerivedBytes, Layers: int(s.Layers), DerivedLayers: int(s.DerivedLayers), RHEL: s.RHELVersion,
 		Content: forecast.Content{ManifestDigest: s.Digest, ConfigDigest: s.ConfigDigest, Commit: s.InnerCommit, Derived: s.DerivedLayers > 0, Kernel: s.Kernel}}
 }
 
