@@ -115,6 +115,7 @@ func readHostFacts(root *hostfs.Root, b *verdict.Booted) {
 	b.FIPS = fipsFact(root)
 	b.ForceFile = existsFact(root, machineconfig.ForceFilePath)
 	b.NetworkState = networkStateFact(root)
+	b.Machine = machineFacts(root)
 }
 
 // textFact is a file's text without the newline at its end.

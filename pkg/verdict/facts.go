@@ -246,6 +246,8 @@ type Booted struct {
 	ForceFile    Fact[bool]         `json:"forceFile"`
 	NodePayload  Fact[NodePayload]  `json:"nodePayload"`
 	NetworkState Fact[NetworkState] `json:"networkState"`
+	// Machine is for the fast reboot alone.
+	Machine Machine `json:"machine"`
 	// Packages are the packages of the deployed commit.
 	Packages Fact[[]Package] `json:"packages"`
 	// BasePackages are those of the commit beneath layered packages. Asked

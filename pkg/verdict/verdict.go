@@ -221,14 +221,16 @@ type Verdict struct {
 	Reason       Reason `json:"reason"`
 	// Proof is how the OS content was proven equal; empty unless os-content
 	// is the same.
-	Proof    Proof    `json:"proof,omitempty"`
-	Booted   View     `json:"booted"`
-	Target   View     `json:"target"`
-	Checks   []Check  `json:"checks"`
-	MCO      MCO      `json:"mco"`
-	Cost     *Cost    `json:"cost"`
-	Warnings []string `json:"warnings"`
-	Errors   []Error  `json:"errors"`
+	Proof  Proof   `json:"proof,omitempty"`
+	Booted View    `json:"booted"`
+	Target View    `json:"target"`
+	Checks []Check `json:"checks"`
+	MCO    MCO     `json:"mco"`
+	Cost   *Cost   `json:"cost"`
+	// FastReboot is about the reboot that a proceed costs.
+	FastReboot FastReboot `json:"fastReboot"`
+	Warnings   []string   `json:"warnings"`
+	Errors     []Error    `json:"errors"`
 
 	// Needs lists the facts that could still make it a skip, cheapest first,
 	// or the prediction of a skip exact. Empty once both are final. Not part
@@ -332,6 +334,7 @@ func Decide(b Booted, t Target, p Policy) Verdict {
 	if v.Action == Proceed {
 		v.Warnings = append(v.Warnings, forecastWarnings(b, t)...)
 	}
+	v.FastReboot = predictFastReboot(b, t, v.Action)
 	v.Needs = append(v.Needs, predictionNeeds(b, t, v, p)...)
 	return v
 }

@@ -33,7 +33,7 @@ func TestContainment(t *testing.T) {
 			mc: sysroot.MachineConfig{OSImageURL: l.reg.Reference("os/base", l.native.Digest), KernelArguments: []string{"rw"}}})
 		furnish(t, n, "registry.invalid", nil, "", "")
 		// The inner commit is another proof's; this one holds without.
-		inner := regexp.MustCompile(`/repo/refs(?:/|$)|/objects/` + l.base[:2] + `(?:/` + l.base[2:] + `\.commit)?$`)
+		inner := regexp.MustCompile(`/repo/refs(?:/|$)|/objects/` + l.base[:2] + `(?:/` + l.base[2:] + `\.commit)?$|` + machineFacts)
 		contain(t, n, verdict.ProofManifestDigest, inner, func(string) bool { return true })
 	})
 	// What a registry is reached by: a mirror, its CA, its password. Without
@@ -47,13 +47,17 @@ func TestContainment(t *testing.T) {
 		n := l.bootNode(t, nodeOptions{commit: l.base,
 			mc: sysroot.MachineConfig{OSImageURL: "registry.invalid/os@" + l.native.Digest, KernelArguments: []string{"rw"}}})
 		furnish(t, n, reg.Host, reg.CA, "core", "secret")
-		contain(t, n, verdict.ProofOSTreeCommit, nil, func(p string) bool {
+		contain(t, n, verdict.ProofOSTreeCommit, regexp.MustCompile(machineFacts), func(p string) bool {
 			return slices.ContainsFunc([]string{"etc", "run", "usr", "sysroot/ostree/deploy/rhcos/var"}, func(dir string) bool {
 				return p == dir || strings.HasPrefix(p, dir+"/")
 			})
 		})
 	})
 }
+
+// machineFacts are what only the fast reboot depends on: it is refused where one of
+// them cannot be read, and the verdict stays.
+const machineFacts = `(?:^|/)etc/oneboot(?:/.*)?$|(?:^|/)proc/cpuinfo$|(?:^|/)kexec_load_disabled$|(?:^|/)sys(?:/class)?$|(?:^|/)sys/class/dmi(?:/.*)?$|(?:^|/)sys/hypervisor(?:/.*)?$|(?:^|/)dev(?:/.*)?$`
 
 // furnish gives a node one of each of the files that matter for a registry,
 // and those of a network that is none of the initrd's.
