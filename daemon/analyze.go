@@ -27,6 +27,8 @@ import (
 type Options struct {
 	// Root is the host's root directory.
 	Root string
+	// FastReboot is what the record says was asked for: [FastRebootKexec] or nothing.
+	FastReboot string
 	// Unbooted says that the root is a disk that is not running.
 	Unbooted bool
 	// MachineConfigFile replaces the node's encapsulated MachineConfig; a path

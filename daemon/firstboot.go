@@ -78,7 +78,7 @@ func (w *hostWriter) firstboot(ctx context.Context, root *hostfs.Root, opts Opti
 		return out, fmt.Errorf("writing record: %w", lockErr)
 	}
 	f := &firstbootRun{w: w, root: root, out: out, mode: mode, record: record.Record{
-		Version: version, Mode: string(mode), BootID: bootID(opts.Root), Seconds: res.Seconds,
+		Version: version, Mode: string(mode), BootID: bootID(opts.Root), FastReboot: opts.FastReboot, Seconds: res.Seconds,
 		Registry: record.Registry{Requests: res.Transfer.Requests, Bytes: res.Transfer.Bytes},
 	}}
 	if recoverErr != nil {

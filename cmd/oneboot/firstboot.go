@@ -20,6 +20,7 @@ func newFirstboot() *cobra.Command {
 	var (
 		opts   daemon.Options
 		mode   string
+		fast   string
 		output string
 	)
 	cmd := &cobra.Command{
@@ -53,6 +54,9 @@ the node goes on as always; 1 it could not be written, and nothing was changed;
 			if !slices.Contains(daemon.Modes(), daemon.Mode(mode)) {
 				return fmt.Errorf("--mode: %q is not known; the modes are %s", mode, modeNames())
 			}
+			if fast != "off" && fast != daemon.FastRebootKexec {
+				return fmt.Errorf("--fast-reboot: %q is neither off nor %s", fast, daemon.FastRebootKexec)
+			}
 			if opts.Timeout <= 0 {
 				return fmt.Errorf("--timeout: %s is not a time to wait", opts.Timeout)
 			}
@@ -60,6 +64,9 @@ the node goes on as always; 1 it could not be written, and nothing was changed;
 				return failed(err)
 			}
 			opts.RetryTransport = true
+			if fast != "off" {
+				opts.FastReboot = fast
+			}
 			res, err := daemon.Firstboot(cmd.Context(), opts, daemon.Mode(mode), programVersion())
 			if res != nil {
 				if perr := printFirstboot(cmd, output, res); err == nil {
@@ -75,6 +82,8 @@ the node goes on as always; 1 it could not be written, and nothing was changed;
 	addHostFlags(cmd, &opts, 90*time.Second)
 	cmd.Flags().StringVar(&mode, "mode", string(daemon.ModeReport), "what `MODE` may do: "+modeNames())
 	completeWith(cmd, "mode", strings.Split(modeNames(), ", ")...)
+	cmd.Flags().StringVar(&fast, "fast-reboot", "off", "have the reboot of a pivot leave out the firmware: `HOW` is off or kexec")
+	completeWith(cmd, "fast-reboot", "off", daemon.FastRebootKexec)
 	addOutputFlag(cmd, &output)
 	return cmd
 }

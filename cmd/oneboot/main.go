@@ -111,7 +111,7 @@ unreadable or late means that the node goes on as always.`,
 		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl " + plugin}
 	}
 	cmd.AddCommand(
-		newAnalyze(), newFirstboot(), newRevert(), newShow(), newCollect(),
+		newAnalyze(), newFirstboot(), newFastReboot(), newRevert(), newShow(), newCollect(),
 		newInspect(), newDiff(), newValidate(), newPlan(), newDisk(),
 		newStream(),
 		newVersion(),

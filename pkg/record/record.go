@@ -44,6 +44,9 @@ type Record struct {
 	// Mode is what the run was allowed to do: "report" changes nothing,
 	// "assert", "complete" and "auto" act upon a skip.
 	Mode string `json:"mode"`
+	// FastReboot is "kexec" where the run was asked for a reboot that leaves out the
+	// firmware; the verdict says whether that is possible.
+	FastReboot string `json:"fastReboot,omitempty"`
 	// Seconds is how long the run took.
 	Seconds float64 `json:"seconds"`
 	// Registry is what the run asked of registries.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ type run struct {
 // two run at a time.
 func TestBoots(t *testing.T) {
 	needTools(t)
-	m := newMaster(t)
+	m := newMaster(t, bookworm)
 	play := func(t *testing.T, f func(t *testing.T, l *lab) journey) journey {
 		j := f(t, &lab{t, m})
 		for i, b := range j.boots {
@@ -201,11 +202,13 @@ func (l *lab) skipped(j journey, boots int) {
 }
 
 func otherTarget(t *testing.T, l *lab) journey {
-	n := l.node(l.m.Other, enableOneboot)
+	n := l.node(l.m.Other, enableOneboot, etcFile{name: "/etc/oneboot/firstboot.env", content: "ONEBOOT_FAST_REBOOT=kexec\n"})
 	j := n.join(nil)
 	l.joined(j, 2, l.m.Other.Merge+".0", otherRelease, containerOrigin(l.m.Other))
 	if r := l.record(n); r == nil || r.Verdict.Action != verdict.Proceed {
 		t.Errorf("the record is %s; want proceed", show(r))
+	} else if f := r.Verdict.FastReboot; f.State != verdict.FastRebootRefused || !slices.ContainsFunc(f.Why, func(w verdict.FastRebootReason) bool { return w.Code == verdict.FastRebootVirtual }) {
+		t.Errorf("in a virtual machine the fast reboot is %s", show(f))
 	}
 	return j
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // recipe changes when what follows makes another disk of the same tree.
-const recipe = "4"
+const recipe = "5"
 
 // kernelArguments are those of the boot entry.
 var kernelArguments = []string{
@@ -38,7 +38,7 @@ const (
 
 // standIns are what the guest program is called, and where.
 var standIns = []string{
-	"usr/bin/rpm-ostree", "usr/bin/kubelet", "usr/bin/crio", "usr/libexec/boots/chronyd", "usr/libexec/boots/boot-mark",
+	"usr/bin/rpm-ostree", "usr/bin/kubelet", "usr/bin/crio", "usr/libexec/boots/chronyd", "usr/libexec/boots/boot-mark", "usr/libexec/boots/load-other",
 }
 
 const osRelease = `NAME="Red Hat Enterprise Linux CoreOS"
@@ -82,7 +82,7 @@ type master struct {
 	Container, Plain disk
 	// Booted and Other are the two images that a rebase in the guest can pull.
 	Booted, Other osImage
-	// Registry holds the files of a registry that has the image Booted.
+	// Registry holds the files of a registry that has both.
 	Registry string
 }
 
@@ -95,21 +95,22 @@ const (
 	otherRelease  = "another"
 )
 
-// newMaster makes the master disk, or finds the one of an earlier run.
-func newMaster(t *testing.T) master {
+// newMaster makes the master disk of a Debian release, or finds the one of an earlier
+// run.
+func newMaster(t *testing.T, codename string) master {
 	t.Helper()
-	tree := debianTree(t)
+	tree := debianTree(t, codename)
 	added := addedFiles(t)
-	parts := []string{treeRecipe, recipe, strings.Join(kernelArguments, " ")}
+	parts := []string{treeRecipe, codename, recipe, strings.Join(kernelArguments, " ")}
 	for _, name := range slices.Sorted(maps.Keys(added)) {
 		parts = append(parts, name, string(added[name]))
 	}
-	dir := filepath.Join(cacheDir(t), "disk-"+key(parts...))
+	dir := filepath.Join(cacheDir(t), "disk-"+codename+"-"+key(parts...))
 	var m master
 	if text, err := os.ReadFile(filepath.Join(dir, "master.json")); err == nil && json.Unmarshal(text, &m) == nil {
 		return m
 	}
-	removeDisks(t)
+	removeDisks(t, codename)
 	m = makeMaster(t, dir, tree, added)
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -120,9 +121,9 @@ func newMaster(t *testing.T) master {
 }
 
 // removeDisks makes room: the disks of other versions of this test.
-func removeDisks(t *testing.T) {
+func removeDisks(t *testing.T, codename string) {
 	t.Helper()
-	old, err := filepath.Glob(filepath.Join(cacheDir(t), "disk-*"))
+	old, err := filepath.Glob(filepath.Join(cacheDir(t), "disk-"+codename+"-*"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,8 +158,8 @@ func makeMaster(t *testing.T, dir, tree string, added map[string][]byte) master 
 		t.Fatal(err)
 	}
 	ostree(t, "init", "--repo="+images, "--mode=bare")
-	m.Booted = importImage(t, work, s, images, root, bootedRelease, m.Registry)
-	m.Other = importImage(t, work, s, images, root, otherRelease, "")
+	m.Booted = importImage(t, work, s, images, root, bootedRelease, m.Registry, true)
+	m.Other = importImage(t, work, s, images, root, otherRelease, m.Registry, false)
 	ostree(t, "prune", "--repo="+s.Repo(), "--refs-only")
 	// The disks are to hold what a power cut leaves; only their making need not.
 	m.Container = makeDisk(t, s, filepath.Join(dir, "container.img"), m.Booted.Merge,
@@ -191,9 +192,9 @@ func ostree(t *testing.T, args ...string) {
 }
 
 // importImage commits the tree, makes an image of the commit and leaves in both
-// the system's repository and the images' what a pull of it leaves. Where files
-// of a registry are named, the image is pushed there.
-func importImage(t *testing.T, work string, s *sysroot.Sysroot, images, root, release, files string) osImage {
+// the system's repository, if it is to be deployed there, and the images' what a pull
+// of it leaves. It is pushed to a registry's files.
+func importImage(t *testing.T, work string, s *sysroot.Sysroot, images, root, release, files string, deployed bool) osImage {
 	t.Helper()
 	writeFile(t, filepath.Join(root, "usr/lib/boots-release"), release+"\n")
 	commit, err := s.Commit(root, sysroot.CommitOptions{Version: "9.6.20250101-0", Kernel: kernelOf(t, root)})
@@ -207,8 +208,8 @@ func importImage(t *testing.T, work string, s *sysroot.Sysroot, images, root, re
 	o := osImage{Name: repository, Digest: m.Digest, Commit: commit}
 	// The system's own repository has only what is deployed.
 	repos := []string{images}
-	if files != "" {
-		push(t, files, m)
+	push(t, files, m)
+	if deployed {
 		repos = append(repos, s.Repo())
 	}
 	for _, repo := range repos {

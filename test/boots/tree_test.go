@@ -13,9 +13,12 @@ import (
 	"testing"
 )
 
-// codename is the Debian release of the guest. The machine's own package
-// sources must have it.
-const codename = "bookworm"
+// Debian releases of guests: the first has systemd 252 and is the machine's own, whose
+// package archive must have the other one too, with systemd 257.
+const (
+	bookworm = "bookworm"
+	trixie   = "trixie"
+)
 
 // The guest's packages. An initramfs-tools that came with the kernel would
 // remove dracut, so dracut is there before it.
@@ -31,7 +34,7 @@ const initramfs = `--no-hostonly --no-hostonly-cmdline --no-compress --add ostre
 	`--omit "crypt dm nvdimm overlay-root qemu lunmask resume virtiofs terminfo kernel-modules-extra"`
 
 // treeRecipe changes when the steps below make another tree.
-const treeRecipe = "3 " + codename + firstPackages + thenPackages + kernelPackage + initramfs
+const treeRecipe = "3 " + firstPackages + thenPackages + kernelPackage + initramfs
 
 // cacheDir holds what takes long to make and is the same in the next run.
 func cacheDir(t *testing.T) string {
@@ -89,9 +92,9 @@ func tail(text string, lines int) string {
 
 // debianTree is a Debian tree with a kernel and an initramfs that finds the
 // ostree deployment; made once on a machine.
-func debianTree(t *testing.T) string {
+func debianTree(t *testing.T, codename string) string {
 	t.Helper()
-	dir := filepath.Join(cacheDir(t), "tree-"+key(treeRecipe))
+	dir := filepath.Join(cacheDir(t), "tree-"+key(treeRecipe, codename))
 	if _, err := os.Stat(dir); err == nil {
 		return dir
 	}
@@ -112,10 +115,10 @@ func debianTree(t *testing.T) string {
 func archive(t *testing.T) string {
 	t.Helper()
 	out := command(t, "apt-get", "indextargets", "--format", "$(REPO_URI)",
-		"Created-By: Packages", "Codename: "+codename, "Component: main")
+		"Created-By: Packages", "Codename: "+bookworm, "Component: main")
 	first, _, _ := strings.Cut(out, "\n")
 	if first == "" {
-		t.Fatalf("the machine's package sources have no %s", codename)
+		t.Fatalf("the machine's package sources have no %s", bookworm)
 	}
 	return first
 }

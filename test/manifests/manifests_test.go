@@ -249,7 +249,7 @@ func TestButaneFCOS(t *testing.T) {
 	if !ok {
 		t.Fatal("the unit has no [Unit] section")
 	}
-	want := strings.Replace("[Unit]\n"+text, "=-/usr/bin/oneboot ", "=-/usr/local/bin/oneboot ", 1)
+	want := strings.NewReplacer("=-/usr/bin/oneboot ", "=-/usr/local/bin/oneboot ", "=-+/usr/bin/oneboot ", "=-+/usr/local/bin/oneboot ").Replace("[Unit]\n" + text)
 	if got := b.Systemd.Units[0].Contents; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

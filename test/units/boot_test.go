@@ -188,7 +188,7 @@ mv /etc/ignition-machine-config-encapsulated.json /etc/ignition-machine-config-e
 // The mode and the proxy come from files that may be missing, and bad ones do
 // no harm.
 func TestEnvironment(t *testing.T) {
-	const say = `did oneboot; for a; do last=$a; done; echo "mode $last by ${HTTPS_PROXY-none}"`
+	const say = `did oneboot; while test $# -gt 0; do test "$1" != --mode || last=$2; shift; done; echo "mode $last by ${HTTPS_PROXY-none}"`
 	for form, make := range forms(t) {
 		for _, tt := range []struct{ name, env, proxy, want string }{
 			{"the default", "", "", "mode assert by none"},

@@ -42,6 +42,8 @@ func run(name string, args []string) error {
 		return chronyd()
 	case "boot-mark":
 		return bootMark()
+	case "load-other":
+		return loadOther()
 	}
 	return errors.New("nothing by this name stands in")
 }
@@ -104,7 +106,37 @@ func kubelet() error {
 		return err
 	}
 	time.Sleep(3 * time.Second)
-	return exec.Command("systemctl", "poweroff").Run()
+	end := "poweroff"
+	if os.Remove(rebootOnce) == nil {
+		end = "reboot"
+	}
+	return exec.Command("systemctl", end).Run()
+}
+
+// rebootOnce has the kubelet reboot the node, as an update would some day.
+const rebootOnce = "/etc/boots-reboot-once"
+
+// loadOther loads a kernel for kexec that is not oneboot's: the running one, which
+// would boot what has just been booted.
+func loadOther() error {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return err
+	}
+	dir := "/usr/lib/modules/" + unix.ByteSliceToString(u.Release[:])
+	kernel, err := os.Open(dir + "/vmlinuz")
+	if err != nil {
+		return err
+	}
+	initrd, err := os.Open(dir + "/initramfs.img")
+	if err != nil {
+		return err
+	}
+	cmdline, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return err
+	}
+	return unix.KexecFileLoad(int(kernel.Fd()), int(initrd.Fd()), strings.TrimSpace(string(cmdline)), 0)
 }
 
 // say writes a mark to the console.

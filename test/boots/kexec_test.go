@@ -1,0 +1,176 @@
+//go:build boots
+
+package boots
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/oneboot/oneboot/pkg/verdict"
+	"github.com/oneboot/oneboot/test/registry"
+	"github.com/oneboot/oneboot/test/sysroot"
+)
+
+// A fast is a node that is to leave out the firmware, and what comes in its way.
+type fast struct {
+	name string
+	// files are added.
+	files []etcFile
+	// starts are how often the firmware starts, boots how often a kernel does.
+	starts, boots int
+	// later says that the node reboots once more, after its kubelet ran.
+	later bool
+	// stays says that the deployment stays what it was: nothing was finalized.
+	stays bool
+	// said is what oneboot says on the way.
+	said string
+}
+
+// after adds a step after the fast reboot was armed.
+func after(step string) etcFile {
+	return dropIn("[Service]\nExecStartPost=+" + step + "\n")
+}
+
+var fasts = []fast{
+	// The reboot of an update, later, is a normal one.
+	{name: "good and a reboot later", files: []etcFile{{name: "/etc/boots-reboot-once", content: "once\n"}}, later: true, starts: 2, boots: 3},
+	{name: "the load fails", files: []etcFile{after("/bin/sh -c 'echo 1 >/proc/sys/kernel/kexec_load_disabled'")}, starts: 2, boots: 2, said: "loading the kernel: "},
+	{name: "another unit has loaded another kernel", files: []etcFile{after("/usr/libexec/boots/load-other")}, starts: 2, boots: 2, said: "somebody else has loaded a kernel"},
+	{name: "the stamp is stale", files: []etcFile{{name: "/etc/boots-stale.json", content: `{"bootID":"another","commandLine":"x"}`},
+		after("/bin/sh -c 'cp /etc/boots-stale.json /run/oneboot/kexec.json; rm /run/oneboot/fast-reboot.json'")}, starts: 2, boots: 2, said: "the stamp is another boot's"},
+	{name: "nothing was finalized", files: []etcFile{{name: "/etc/systemd/system/ostree-finalize-staged.service.d/test.conf", content: "[Service]\nExecStop=\nExecStop=/bin/false\n"}}, starts: 2, boots: 2, stays: true, said: "was not finalized"},
+}
+
+// TestKexec counts the starts of the firmware: QEMU ends where the machine resets, and
+// does not where a kernel starts another one.
+func TestKexec(t *testing.T) {
+	needTools(t)
+	m := newMaster(t, bookworm)
+	run := func(name string, m master, f fast) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := &lab{t, m}
+			n := l.fastNode(f.files...)
+			var first []boot
+			if f.later {
+				first = []boot{n.boot(nil)}
+				if k := first[0].kubelet; first[0].off || k == nil || k.Boots != 2 || k.Deployment != m.Other.Merge+".0" {
+					t.Fatalf("the kubelet is %+v; want the one of the second boot of the new deployment, in the first start; the console:\n%s", k, first[0].console(120))
+				}
+				t.Logf("from the reboot to the next kernel's first unit, by kexec: %s", first[0].gap())
+			}
+			j := n.join(nil)
+			j.boots = append(first, j.boots...)
+			l.arrived(n, j, f)
+		})
+	}
+	for _, f := range fasts {
+		run(f.name, m, f)
+	}
+	run("systemd 257", newMaster(t, trixie), fasts[0])
+	t.Run("switched off instead", func(t *testing.T) {
+		t.Parallel()
+		l := &lab{t, m}
+		n := l.fastNode(etcFile{name: "/etc/systemd/system/machine-config-daemon-reboot.service.d/test.conf", content: "[Service]\nExecStart=\nExecStart=/usr/bin/systemctl poweroff\n"})
+		first := n.boot(nil)
+		if !first.off || first.kubelet != nil {
+			t.Fatalf("the machine was to turn itself off; its console:\n%s", first.console(80))
+		}
+		j := n.join(nil)
+		l.arrived(n, j, fast{starts: 1, boots: 2})
+	})
+}
+
+// fastNode is a node that is to become another image, which a registry tells the
+// version of, and may leave out the firmware although it is a virtual machine.
+func (l *lab) fastNode(files ...etcFile) *node {
+	l.t.Helper()
+	reg, err := registry.Start(registry.Options{Dir: l.m.Registry})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { reg.Close() })
+	_, port, err := net.SplitHostPort(reg.Host)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	n := l.node(l.m.Other, append([]etcFile{enableOneboot,
+		{name: "/etc/oneboot/firstboot.env", content: "ONEBOOT_FAST_REBOOT=kexec\n"},
+		{name: "/etc/oneboot/fast-reboot.allow", content: verdict.VirtualAllowed + "\n"},
+		{name: "/etc/containers/registries.conf", content: fmt.Sprintf("unqualified-search-registries = []\n[[registry]]\nprefix = \"registry.invalid\"\nlocation = %q\ninsecure = true\n",
+			net.JoinHostPort("10.0.2.2", port))},
+	}, files...)...)
+	n.network = true
+	return n
+}
+
+// arrived checks where the node came to, and by how many starts.
+func (l *lab) arrived(n *node, j journey, f fast) {
+	l.t.Helper()
+	want, release := l.m.Other.Merge+".0", otherRelease
+	if f.stays {
+		want, release = l.m.Booted.Merge+".0", bootedRelease
+	}
+	if len(j.boots) != f.starts || j.kubelet.Boots != f.boots || j.kubelet.Deployment != want || j.kubelet.Release != release {
+		l.t.Errorf("%d starts of the firmware, %d boots, %s (%s); want %d, %d, %s (%s)", len(j.boots), j.kubelet.Boots, j.kubelet.Deployment, j.kubelet.Release, f.starts, f.boots, want, release)
+	}
+	ids, ok := n.read("/ostree/deploy/" + sysroot.Stateroot + "/var/lib/boots/ids")
+	seen := map[string]bool{}
+	for _, id := range strings.Fields(ids) {
+		seen[id] = true
+	}
+	if !ok || len(seen) != f.boots {
+		l.t.Errorf("%d different boot ids, want %d", len(seen), f.boots)
+	}
+	if r := l.record(n); r == nil || r.FastReboot != "kexec" || r.Verdict.FastReboot.State != verdict.FastRebootPossible {
+		l.t.Errorf("the record is %s; want the fast reboot possible", show(r))
+	}
+	all := ""
+	for _, b := range j.boots {
+		all += b.console(len(b.lines))
+	}
+	if !strings.Contains(all, f.said) {
+		l.t.Errorf("nobody said %q", f.said)
+	}
+	if len(j.boots) == 2 && !f.later {
+		l.t.Logf("from the reboot to the next kernel's first unit, by a reset: %s", resetGap(j.boots[0], j.boots[1]))
+	}
+	for i, b := range j.boots {
+		l.t.Logf("start %d:\n%s", i+1, b.said())
+	}
+	if l.t.Failed() {
+		l.t.Logf("the consoles:\n%s", all)
+	}
+}
+
+// gap is the time from the daemon's reboot to the next boot's own mark.
+func (b *boot) gap() string {
+	var asked line
+	for _, l := range b.lines {
+		switch {
+		case strings.Contains(l.text, "initiating reboot"):
+			asked = l
+		case asked.text != "" && strings.Contains(l.text, "BOOTS-BOOT "):
+			return l.at.Sub(asked.at).String()
+		}
+	}
+	return "not seen"
+}
+
+// resetGap is the same where the machine was reset in between. QEMU's own end and
+// start do not count.
+func resetGap(first, second boot) string {
+	for _, l := range first.lines {
+		if !strings.Contains(l.text, "initiating reboot") {
+			continue
+		}
+		for _, m := range second.lines {
+			if strings.Contains(m.text, "BOOTS-BOOT ") {
+				return (first.lines[len(first.lines)-1].at.Sub(l.at) + m.at.Sub(second.start)).String()
+			}
+		}
+	}
+	return "not seen"
+}
