@@ -143,3 +143,17 @@ func fieldsOf(t reflect.Type) []string {
 	}
 	return names
 }
+
+// Every code of a refused fast reboot is in the table.
+func TestFastRebootCodesDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/verdict.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, code := range verdict.FastRebootCodes() {
+		code = strings.TrimSuffix(code, verdict.FastRebootUnknownSuffix)
+		if !strings.Contains(string(doc), "| `"+code+"` | ") {
+			t.Errorf("docs/verdict.md has no row for %s", code)
+		}
+	}
+}
