@@ -10,6 +10,7 @@ import (
 
 	"github.com/oneboot/oneboot/daemon"
 	"github.com/oneboot/oneboot/pkg/record"
+	"github.com/oneboot/oneboot/pkg/verdict"
 )
 
 // clockWait bounds the wait for a synchronized clock where the node will join in
@@ -69,7 +70,7 @@ the node goes on as always; 1 it could not be written, and nothing was changed;
 			}
 			res, err := daemon.Firstboot(cmd.Context(), opts, daemon.Mode(mode), programVersion())
 			if res != nil {
-				if perr := printFirstboot(cmd, output, res); err == nil {
+				if perr := printFirstboot(cmd, output, fast, res); err == nil {
 					err = perr
 				}
 				if res.OneBoot && !daemon.WaitForClock(cmd.Context(), clockWait) {
@@ -98,11 +99,14 @@ func modeNames() string {
 
 // printFirstboot prints the verdict, in words what was done, and on stderr what
 // failed.
-func printFirstboot(cmd *cobra.Command, output string, res *daemon.FirstbootResult) error {
+func printFirstboot(cmd *cobra.Command, output, fast string, res *daemon.FirstbootResult) error {
 	var err error
 	if output == "text" {
 		var b strings.Builder
 		printAct(&b, &res.Act)
+		if fast != "off" && res.Verdict.Action == verdict.Proceed {
+			printFastReboot(&b, res.Verdict.FastReboot)
+		}
 		err = printText(cmd.OutOrStdout(), res.Verdict, b.String())
 	} else {
 		err = printVerdict(cmd, output, res.Verdict, "")
@@ -114,6 +118,21 @@ func printFirstboot(cmd *cobra.Command, output string, res *daemon.FirstbootResu
 		fmt.Fprintf(cmd.ErrOrStderr(), "oneboot: the act failed, the node goes on as always: %s\n", clean(res.Act.Reason))
 	}
 	return nil
+}
+
+// printFastReboot says whether the reboot may leave out the firmware, and why not.
+func printFastReboot(b *strings.Builder, f verdict.FastReboot) {
+	line := f.State
+	for i, w := range f.Why {
+		line += []string{": ", "; "}[min(i, 1)] + w.Code
+		if w.Detail != "" {
+			line += " (" + clean(w.Detail) + ")"
+		}
+	}
+	const indent = "        "
+	var text strings.Builder
+	writeWrapped(&text, indent+line, indent)
+	b.WriteString("fast    " + strings.TrimPrefix(text.String(), indent))
 }
 
 // printAct says what was done; nothing where nothing was to be.
