@@ -83,7 +83,12 @@ bench-kube: deps $(KUBE) ## The controller in clusters of 500 and of 5,000 nodes
 # Nodes in QEMU. The Debian tree is made once on a machine.
 .PHONY: test-boots
 test-boots: deps-full bin/machine-config-daemon
-	$(GO) test -tags "$(TAGS) boots" -count=1 -v -parallel 2 -timeout 60m ./test/boots
+	$(GO) test -tags "$(TAGS) boots" -count=1 -v -parallel 2 -timeout 60m -run 'TestBoots|TestKexec$$' ./test/boots
+
+# The rest of the fast reboot's cases on systemd 257: too long for test-full.
+.PHONY: test-kexec-later
+test-kexec-later: deps-full bin/machine-config-daemon
+	$(GO) test -tags "$(TAGS) boots" -count=1 -v -parallel 2 -timeout 60m -run TestKexecLater ./test/boots
 
 # The real machine-config-daemon of two releases: some minutes the first time.
 bin/machine-config-daemon: test/mcd/build test/mcd/4.14/go.mod test/mcd/4.14/go.sum | deps-go

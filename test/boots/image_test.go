@@ -77,6 +77,8 @@ func (d disk) deployment() string {
 
 // A master is what all tests share.
 type master struct {
+	// Release is Debian's.
+	Release string
 	// Container is deployed from the image Booted, under an origin that names no
 	// registry, as on a disk image. Plain is deployed from the commit inside.
 	Container, Plain disk
@@ -108,10 +110,12 @@ func newMaster(t *testing.T, codename string) master {
 	dir := filepath.Join(cacheDir(t), "disk-"+codename+"-"+key(parts...))
 	var m master
 	if text, err := os.ReadFile(filepath.Join(dir, "master.json")); err == nil && json.Unmarshal(text, &m) == nil {
+		m.Release = codename
 		return m
 	}
 	removeDisks(t, codename)
 	m = makeMaster(t, dir, tree, added)
+	m.Release = codename
 	text, err := json.Marshal(m)
 	if err != nil {
 		t.Fatal(err)

@@ -22,6 +22,8 @@ type fast struct {
 	starts, boots int
 	// later says that the node reboots once more, after its kubelet ran.
 	later bool
+	// off says that the machine is switched off where it was to reboot.
+	off bool
 	// stays says that the deployment stays what it was: nothing was finalized.
 	stays bool
 	// said is what oneboot says on the way.
@@ -40,6 +42,8 @@ var fasts = []fast{
 	{name: "another unit has loaded another kernel", files: []etcFile{after("/usr/libexec/boots/load-other")}, starts: 2, boots: 2, said: "somebody else has loaded a kernel"},
 	{name: "the stamp is stale", files: []etcFile{{name: "/etc/boots-stale.json", content: `{"bootID":"another","commandLine":"x"}`},
 		after("/bin/sh -c 'cp /etc/boots-stale.json /run/oneboot/kexec.json; rm /run/oneboot/fast-reboot.json'")}, starts: 2, boots: 2, said: "the stamp is another boot's"},
+	{name: "switched off instead", files: []etcFile{{name: "/etc/systemd/system/machine-config-daemon-reboot.service.d/test.conf", content: "[Service]\nExecStart=\nExecStart=/usr/bin/systemctl poweroff\n"}},
+		off: true, starts: 2, boots: 2},
 	{name: "nothing was finalized", files: []etcFile{{name: "/etc/systemd/system/ostree-finalize-staged.service.d/test.conf", content: "[Service]\nExecStop=\nExecStop=/bin/false\n"}}, starts: 2, boots: 2, stays: true, said: "was not finalized"},
 }
 
@@ -47,40 +51,47 @@ var fasts = []fast{
 // does not where a kernel starts another one.
 func TestKexec(t *testing.T) {
 	needTools(t)
-	m := newMaster(t, bookworm)
-	run := func(name string, m master, f fast) {
-		t.Run(name, func(t *testing.T) {
+	kexec(t, newMaster(t, bookworm), fasts)
+	kexec(t, newMaster(t, trixie), fasts[:1])
+}
+
+// TestKexecLater has the other cases on the later systemd too; make test-kexec-later
+// runs it alone, for it takes long.
+func TestKexecLater(t *testing.T) {
+	needTools(t)
+	kexec(t, newMaster(t, trixie), fasts[1:])
+}
+
+func kexec(t *testing.T, m master, cases []fast) {
+	for _, f := range cases {
+		t.Run(m.Release+" "+f.name, func(t *testing.T) {
 			t.Parallel()
 			l := &lab{t, m}
 			n := l.fastNode(f.files...)
+			// What comes before the journey that ends with a kubelet and a shutdown.
 			var first []boot
-			if f.later {
+			if f.later || f.off {
 				first = []boot{n.boot(nil)}
-				if k := first[0].kubelet; first[0].off || k == nil || k.Boots != 2 || k.Deployment != m.Other.Merge+".0" {
-					t.Fatalf("the kubelet is %+v; want the one of the second boot of the new deployment, in the first start; the console:\n%s", k, first[0].console(120))
-				}
-				t.Logf("from the reboot to the next kernel's first unit, by kexec: %s", first[0].gap())
+				l.first(first[0], f)
 			}
 			j := n.join(nil)
 			j.boots = append(first, j.boots...)
 			l.arrived(n, j, f)
 		})
 	}
-	for _, f := range fasts {
-		run(f.name, m, f)
+}
+
+// first checks a start that does not end with the kubelet's shutdown.
+func (l *lab) first(b boot, f fast) {
+	l.t.Helper()
+	switch k := b.kubelet; {
+	case f.off && (!b.off || k != nil):
+		l.t.Fatalf("the machine was to turn itself off; its console:\n%s", b.console(80))
+	case f.later && (b.off || k == nil || k.Boots != 2 || k.Deployment != l.m.Other.Merge+".0"):
+		l.t.Fatalf("the kubelet is %+v; want the one of the second boot of the new deployment, in the first start; the console:\n%s", k, b.console(120))
+	case f.later:
+		l.t.Logf("from the reboot to the next kernel's first unit, by kexec: %s", b.gap())
 	}
-	run("systemd 257", newMaster(t, trixie), fasts[0])
-	t.Run("switched off instead", func(t *testing.T) {
-		t.Parallel()
-		l := &lab{t, m}
-		n := l.fastNode(etcFile{name: "/etc/systemd/system/machine-config-daemon-reboot.service.d/test.conf", content: "[Service]\nExecStart=\nExecStart=/usr/bin/systemctl poweroff\n"})
-		first := n.boot(nil)
-		if !first.off || first.kubelet != nil {
-			t.Fatalf("the machine was to turn itself off; its console:\n%s", first.console(80))
-		}
-		j := n.join(nil)
-		l.arrived(n, j, fast{starts: 1, boots: 2})
-	})
 }
 
 // fastNode is a node that is to become another image, which a registry tells the
@@ -134,7 +145,7 @@ func (l *lab) arrived(n *node, j journey, f fast) {
 	if !strings.Contains(all, f.said) {
 		l.t.Errorf("nobody said %q", f.said)
 	}
-	if len(j.boots) == 2 && !f.later {
+	if len(j.boots) == 2 && !f.later && !f.off {
 		l.t.Logf("from the reboot to the next kernel's first unit, by a reset: %s", resetGap(j.boots[0], j.boots[1]))
 	}
 	for i, b := range j.boots {
