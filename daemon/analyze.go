@@ -225,6 +225,7 @@ func faultyFunction() string {
 func (r *run) policy() verdict.Policy {
 	return verdict.Policy{
 		SkipChecks: r.opts.SkipChecks, Full: r.opts.Full || r.stranger, Unbooted: r.opts.Unbooted, SavedStatus: r.opts.StatusFile != "",
+		FastReboot:  r.opts.FastReboot == FastRebootKexec,
 		OtherTarget: r.opts.Target != "" || r.opts.MachineConfigFile != "" && !r.opts.Unbooted,
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/oneboot/oneboot/pkg/hostfs"
@@ -20,9 +21,19 @@ const (
 	dmiVendorPath     = "/sys/class/dmi/id/sys_vendor"
 	dmiProductPath    = "/sys/class/dmi/id/product_name"
 	kexecDisabledPath = "/proc/sys/kernel/kexec_load_disabled"
+	lockdownPath      = "/sys/kernel/security/lockdown"
 	// maxCPUInfo bounds /proc/cpuinfo, in bytes: some kilobytes for each processor.
 	maxCPUInfo = 16 << 20
 )
+
+// systemdDirs are where distributions have systemd's own library, whose name has the
+// version (libsystemd-shared-252.so, libsystemd-shared-257.9-1.fc42.so).
+func systemdDirs() []string {
+	return []string{"/usr/lib/systemd", "/usr/lib64/systemd", "/usr/lib/x86_64-linux-gnu/systemd"}
+}
+
+// maxSystemdDir bounds such a folder, in entries.
+const maxSystemdDir = 4096
 
 // The administrator's lists of hardware, one VENDOR/PRODUCT on a line.
 const (
@@ -37,6 +48,7 @@ func machineFacts(root *hostfs.Root) verdict.Machine {
 		Denied: hardwareList(root, deniedPath), Allowed: hardwareList(root, allowedPath),
 	}
 	m.Virtualization, m.Confidential = virtualization(root)
+	m.Lockdown, m.Systemd = lockdown(root), systemdVersion(root)
 	raw, err := root.ReadFile(kexecDisabledPath, maxSmallFile)
 	switch text := strings.TrimSpace(string(raw)); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -85,6 +97,51 @@ func virtualization(root *hostfs.Root) (virtual verdict.Fact[string], confidenti
 		return verdict.Known("the processor is a hypervisor's"), confidential
 	}
 	return verdict.Known(""), confidential
+}
+
+// lockdown reads "[none] integrity confidentiality".
+func lockdown(root *hostfs.Root) verdict.Fact[string] {
+	raw, err := root.ReadFile(lockdownPath, maxSmallFile)
+	if err != nil {
+		return verdict.Unknown[string](reading(err))
+	}
+	_, rest, _ := strings.Cut(string(raw), "[")
+	level, _, ok := strings.Cut(rest, "]")
+	if !ok || level == "" {
+		return verdict.Unknown[string](fmt.Sprintf("reading %s: %.60q names no level", lockdownPath, raw))
+	}
+	return verdict.Known(level)
+}
+
+// systemdVersion goes by the one library that there is.
+func systemdVersion(root *hostfs.Root) verdict.Fact[int] {
+	const before, after = "libsystemd-shared-", ".so"
+	var found []int
+	for _, dir := range systemdDirs() {
+		entries, err := root.ReadDir(dir, maxSystemdDir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return verdict.Unknown[int](reading(err))
+		}
+		for _, e := range entries {
+			name, ok := strings.CutPrefix(e.Name(), before)
+			if !ok || !strings.HasSuffix(name, after) {
+				continue
+			}
+			major := name[:len(name)-len(strings.TrimLeft(name, "0123456789"))]
+			n, err := strconv.Atoi(major)
+			if err != nil {
+				return verdict.Unknown[int](fmt.Sprintf("%s/%s: its name has no version of systemd", dir, e.Name()))
+			}
+			found = append(found, n)
+		}
+	}
+	if len(found) != 1 {
+		return verdict.Unknown[int](fmt.Sprintf("systemd's version: %d files %s*%s in %s", len(found), before, after, strings.Join(systemdDirs(), ", ")))
+	}
+	return verdict.Known(found[0])
 }
 
 // hardwareList reads one of the administrator's lists; nil where there is none.

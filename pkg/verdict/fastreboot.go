@@ -16,6 +16,11 @@ type Machine struct {
 	// KexecDisabled is kernel.kexec_load_disabled; true too for a kernel without
 	// kexec.
 	KexecDisabled Fact[bool] `json:"kexecDisabled"`
+	// Lockdown is "none", "integrity" or "confidentiality": a kernel that is locked
+	// down starts only one whose signature it knows.
+	Lockdown Fact[string] `json:"lockdown"`
+	// Systemd is the version of the systemd that reboots.
+	Systemd Fact[int] `json:"systemd"`
 	// Vendor and Product are those of the DMI.
 	Vendor  Fact[string] `json:"vendor"`
 	Product Fact[string] `json:"product"`
@@ -64,6 +69,8 @@ const (
 	FastRebootKernelType     = "kernel-type"          // another kernel than the default one
 	FastRebootRHELMajor      = "rhel-major"           // another major version of RHEL
 	FastRebootKexecDisabled  = "kexec-disabled"       // kernel.kexec_load_disabled
+	FastRebootLockdown       = "lockdown"             // the kernel may not know the signature of the wanted one
+	FastRebootSystemd        = "systemd"              // older than what this was tried with
 	FastRebootDenied         = "hardware-denied"      // the deny list
 	FastRebootNotAllowed     = "hardware-not-allowed" // there is an allow list, and it has no such hardware
 	FastRebootBootEntry      = "boot-entry-variable"  // a $variable of the boot loader
@@ -71,10 +78,13 @@ const (
 	fastRebootIgnitionOption = "$ignition_firstboot"  // empty from the second boot on
 )
 
+// oldestSystemd is the first one that the fast reboot was tried with: RHEL 9's.
+const oldestSystemd = 252
+
 // FastRebootCodes are all codes.
 func FastRebootCodes() []string {
 	all := []string{FastRebootNoReboot}
-	for _, c := range []string{FastRebootVirtual, FastRebootConfidential, FastRebootArchitecture, FastRebootFIPS, FastRebootKernelType, FastRebootRHELMajor, FastRebootKexecDisabled, FastRebootDenied, FastRebootBootEntry} {
+	for _, c := range []string{FastRebootVirtual, FastRebootConfidential, FastRebootArchitecture, FastRebootFIPS, FastRebootKernelType, FastRebootRHELMajor, FastRebootKexecDisabled, FastRebootLockdown, FastRebootSystemd, FastRebootDenied, FastRebootBootEntry} {
 		all = append(all, c, c+FastRebootUnknownSuffix)
 	}
 	return append(all, FastRebootNotAllowed)
@@ -97,6 +107,16 @@ func predictFastReboot(b Booted, t Target, a Action) FastReboot {
 	}
 	isTrue(b.Machine.Confidential, FastRebootConfidential, "the memory is encrypted, and the boot is attested", refuse)
 	isTrue(b.Machine.KexecDisabled, FastRebootKexecDisabled, "kernel.kexec_load_disabled is 1, or the kernel has no kexec", refuse)
+	if l, ok := b.Machine.Lockdown.Get(); !ok {
+		unknown(FastRebootLockdown, b.Machine.Lockdown.Why())
+	} else if kernel, _ := b.RunningKernel.Get(); l != lockdownNone && (kernel == "" || kernel != t.Identity.KernelRelease) {
+		refuse(FastRebootLockdown, l+": whether the signature of another kernel than "+strconv.Quote(kernel)+" is good is not known")
+	}
+	if s, ok := b.Machine.Systemd.Get(); !ok {
+		unknown(FastRebootSystemd, b.Machine.Systemd.Why())
+	} else if s < oldestSystemd {
+		refuse(FastRebootSystemd, strconv.Itoa(s)+" is older than "+strconv.Itoa(oldestSystemd))
+	}
 	if arch, ok := b.Architecture.Get(); !ok {
 		unknown(FastRebootArchitecture, b.Architecture.Why())
 	} else if arch != "amd64" {
@@ -130,6 +150,24 @@ func predictFastReboot(b Booted, t Target, a Action) FastReboot {
 		f.State = FastRebootPossible
 	}
 	return f
+}
+
+// lockdownNone is what the kernel says where it is not locked down.
+const lockdownNone = "none"
+
+// fastRebootNeeds are what a fast reboot waits for that is wanted: the version and the
+// kernel of the target, where nothing else refuses it. A node whose kernel arguments
+// differ has asked nobody for them.
+func fastRebootNeeds(t Target, f FastReboot) []Need {
+	for _, w := range f.Why {
+		if w.Code != FastRebootRHELMajor+FastRebootUnknownSuffix && w.Code != FastRebootLockdown {
+			return nil
+		}
+	}
+	if len(f.Why) == 0 {
+		return nil
+	}
+	return imageNeeds(t)
 }
 
 func isTrue(fact Fact[bool], code, detail string, refuse func(code, detail string)) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/oneboot/oneboot/pkg/verdict"
 )
@@ -15,6 +16,7 @@ func metal() (verdict.Booted, verdict.Target) {
 		Architecture: verdict.Known("amd64"), FIPS: verdict.Known(false), BootEntryOptions: verdict.Known("root=UUID=1 rw $ignition_firstboot"),
 		RunningKernel: verdict.Known("5.14.0-1.x86_64"),
 		Machine: verdict.Machine{Virtualization: verdict.Known(""), Confidential: verdict.Known(false), KexecDisabled: verdict.Known(false),
+			Lockdown: verdict.Known("none"), Systemd: verdict.Known(252),
 			Vendor: verdict.Known("Dell Inc."), Product: verdict.Known("PowerEdge R640"), Denied: verdict.Known([]string(nil)), Allowed: verdict.Known([]string(nil))},
 	}
 	b.Identity.Version = "9.6.20250101-0"
@@ -50,6 +52,17 @@ func TestFastReboot(t *testing.T) {
 		{"the version of the days before 4.19", func(b *verdict.Booted, _ *verdict.Target) { b.Identity.Version = "416.94.202410160352-0" }, nil},
 		{"no version", func(_ *verdict.Booted, t *verdict.Target) { t.Identity.Version = "" }, []string{"rhel-major-unknown"}},
 		{"kexec switched off", func(b *verdict.Booted, _ *verdict.Target) { b.Machine.KexecDisabled = verdict.Known(true) }, []string{"kexec-disabled"}},
+		{"locked down", func(b *verdict.Booted, t *verdict.Target) {
+			b.Machine.Lockdown, t.Identity.KernelRelease = verdict.Known("integrity"), "5.14.0-2.x86_64"
+		}, []string{"lockdown"}},
+		{"locked down, and nothing is known of the kernel", func(b *verdict.Booted, _ *verdict.Target) {
+			b.Machine.Lockdown = verdict.Known("confidentiality")
+		}, []string{"lockdown"}},
+		{"locked down, and the kernel stays", func(b *verdict.Booted, t *verdict.Target) {
+			b.Machine.Lockdown, t.Identity.KernelRelease = verdict.Known("integrity"), "5.14.0-1.x86_64"
+		}, nil},
+		{"systemd of RHEL 8", func(b *verdict.Booted, _ *verdict.Target) { b.Machine.Systemd = verdict.Known(239) }, []string{"systemd"}},
+		{"systemd of RHEL 10", func(b *verdict.Booted, _ *verdict.Target) { b.Machine.Systemd = verdict.Known(257) }, nil},
 		{"denied by the vendor", func(b *verdict.Booted, _ *verdict.Target) { b.Machine.Denied = list("dell*") }, []string{"hardware-denied"}},
 		{"denied by the product", func(b *verdict.Booted, _ *verdict.Target) { b.Machine.Denied = list("Dell Inc./PowerEdge R6?0") }, []string{"hardware-denied"}},
 		{"another one denied", func(b *verdict.Booted, _ *verdict.Target) { b.Machine.Denied = list("Dell Inc./PowerEdge R740") }, nil},
@@ -64,7 +77,7 @@ func TestFastReboot(t *testing.T) {
 			b.BootEntryOptions = verdict.Known("root=$root rw")
 		}, []string{"boot-entry-variable"}},
 		{"nothing is known", func(b *verdict.Booted, t *verdict.Target) { *b, *t = verdict.Booted{}, verdict.Target{} },
-			[]string{"virtual-machine-unknown", "confidential-guest-unknown", "kexec-disabled-unknown", "architecture-unknown", "fips-unknown", "kernel-type-unknown", "rhel-major-unknown", "hardware-denied-unknown", "boot-entry-variable-unknown"}},
+			[]string{"virtual-machine-unknown", "confidential-guest-unknown", "kexec-disabled-unknown", "lockdown-unknown", "systemd-unknown", "architecture-unknown", "fips-unknown", "kernel-type-unknown", "rhel-major-unknown", "hardware-denied-unknown", "boot-entry-variable-unknown"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -86,6 +99,39 @@ func TestFastReboot(t *testing.T) {
 			}
 			if v.Action != verdict.Proceed {
 				t.Errorf("it says %s", v.Action)
+			}
+		})
+	}
+}
+
+// What the target is, is asked for where a fast reboot is wanted and nothing refuses it
+// that is known already.
+func TestFastRebootNeeds(t *testing.T) {
+	image := []verdict.Need{verdict.NeedInstance, verdict.NeedManifest, verdict.NeedConfig}
+	for _, tt := range []struct {
+		name   string
+		policy verdict.Policy
+		edit   func(*verdict.Booted, *verdict.Target)
+		want   []verdict.Need
+	}{
+		{"not wanted", verdict.Policy{}, func(*verdict.Booted, *verdict.Target) {}, nil},
+		{"wanted", verdict.Policy{FastReboot: true}, func(*verdict.Booted, *verdict.Target) {}, image},
+		{"locked down", verdict.Policy{FastReboot: true}, func(b *verdict.Booted, _ *verdict.Target) { b.Machine.Lockdown = verdict.Known("integrity") }, image},
+		{"refused anyway", verdict.Policy{FastReboot: true}, func(b *verdict.Booted, _ *verdict.Target) { b.Machine.Virtualization = verdict.Known("kvm") }, nil},
+		{"possible", verdict.Policy{FastReboot: true}, func(_ *verdict.Booted, t *verdict.Target) { t.Identity.Version = "9.6.20250301-0" }, nil},
+		{"no MachineConfig", verdict.Policy{FastReboot: true}, func(_ *verdict.Booted, t *verdict.Target) {
+			t.MachineConfig = verdict.Unknown[verdict.MachineConfig]("none")
+		}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, target := metal()
+			// As on nearly every first boot, an argument differs: no skip is possible.
+			b.CommandLine, b.Packages = b.BootEntryOptions, verdict.Known([]verdict.Package{})
+			target.MachineConfig = verdict.Known(verdict.MachineConfig{KernelArguments: []string{"psi=0"}})
+			target.Identity.Version = ""
+			tt.edit(&b, &target)
+			if diff := cmp.Diff(tt.want, verdict.Decide(b, target, tt.policy).Needs, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
 			}
 		})
 	}

@@ -253,6 +253,8 @@ type Policy struct {
 	// SavedStatus says that what the caller has saved of rpm-ostree takes part:
 	// it may be old, edited or another machine's. The verdict is hypothetical.
 	SavedStatus bool `json:"savedStatus"`
+	// FastReboot asks for what a fast reboot depends on, too.
+	FastReboot bool `json:"fastReboot,omitempty"`
 }
 
 func (p Policy) hypothetical() bool {
@@ -335,6 +337,9 @@ func Decide(b Booted, t Target, p Policy) Verdict {
 		v.Warnings = append(v.Warnings, forecastWarnings(b, t)...)
 	}
 	v.FastReboot = predictFastReboot(b, t, v.Action)
+	if p.FastReboot {
+		v.Needs = append(v.Needs, fastRebootNeeds(t, v.FastReboot)...)
+	}
 	v.Needs = append(v.Needs, predictionNeeds(b, t, v, p)...)
 	return v
 }

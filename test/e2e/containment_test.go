@@ -57,7 +57,7 @@ func TestContainment(t *testing.T) {
 
 // machineFacts are what only the fast reboot depends on: it is refused where one of
 // them cannot be read, and the verdict stays.
-const machineFacts = `(?:^|/)etc/oneboot(?:/.*)?$|(?:^|/)proc/cpuinfo$|(?:^|/)kexec_load_disabled$|(?:^|/)sys(?:/class)?$|(?:^|/)sys/class/dmi(?:/.*)?$|(?:^|/)sys/hypervisor(?:/.*)?$|(?:^|/)dev(?:/.*)?$`
+const machineFacts = `(?:^|/)etc/oneboot(?:/.*)?$|(?:^|/)proc/cpuinfo$|(?:^|/)kexec_load_disabled$|(?:^|/)sys(?:/class|/kernel(?:/.*)?)?$|(?:^|/)usr/lib(?:64|/x86_64-linux-gnu|/systemd|64/systemd|/x86_64-linux-gnu/systemd)$|(?:^|/)sys/class/dmi(?:/.*)?$|(?:^|/)sys/hypervisor(?:/.*)?$|(?:^|/)dev(?:/.*)?$`
 
 // furnish gives a node one of each of the files that matter for a registry,
 // and those of a network that is none of the initrd's.

@@ -259,3 +259,36 @@ func TestUnbooted(t *testing.T) {
 		})
 	}
 }
+
+// Where a fast reboot is asked for, the registry is too: the arguments differ on nearly
+// every first boot, and the target's version would stay unknown.
+func TestFastRebootVersion(t *testing.T) {
+	l := newLab(t)
+	url := l.push(t, "os/other", l.otherImage)
+	n := l.bootNode(t, nodeOptions{commit: l.base, mc: sysroot.MachineConfig{OSImageURL: url, KernelArguments: []string{"psi=0"}}})
+	for name, text := range map[string]string{
+		"proc/cpuinfo": "flags : fpu\n", "proc/sys/kernel/kexec_load_disabled": "0\n", "sys/kernel/security/lockdown": "[none] integrity\n",
+		"usr/lib/systemd/libsystemd-shared-252.so": "",
+	} {
+		if err := n.WriteFile(name, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		name, ask string
+		want      answer
+		state     string
+	}{
+		{"off", "", proceed("kernel-arguments-differs", 0), verdict.FastRebootRefused},
+		{"kexec", daemon.FastRebootKexec, proceed("kernel-arguments-differs", fourRequests), verdict.FastRebootPossible},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l.reg.ResetRequests()
+			res := n.analyze(t, func(o *daemon.Options) { o.FastReboot = tt.ask })
+			l.expect(t, res, tt.want)
+			if f := res.Verdict.FastReboot; f.State != tt.state {
+				t.Errorf("got %+v, want %s", f, tt.state)
+			}
+		})
+	}
+}
