@@ -179,14 +179,71 @@ func (w *hostWriter) reachableProgram() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("finding this program: %w", err)
 	}
-	if strings.HasPrefix(own, "/usr/") && !strings.HasPrefix(own, "/usr/local/") {
+	if own == programPath || strings.HasPrefix(own, "/usr/") && !strings.HasPrefix(own, "/usr/local/") {
 		return own, nil
 	}
+	return programPath, w.copyProgram()
+}
+
+// InstallFastReboot puts this program where a host can run it at the end of a shutdown,
+// for units that have it in a container alone. The root is the host's.
+func InstallFastReboot(dir string) error {
+	_, err := onOwnThread(func() (struct{}, error) {
+		w, err := openWriter(dir)
+		if err != nil {
+			return struct{}{}, err
+		}
+		defer w.close()
+		return struct{}{}, w.copyProgram()
+	})
+	return err
+}
+
+func (w *hostWriter) copyProgram() error {
 	b, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
-		return "", fmt.Errorf("copying this program: %w", err)
+		return fmt.Errorf("copying this program: %w", err)
 	}
-	return programPath, w.writeRun(programPath, b, 0o755)
+	if err := w.writeRun(programPath, b, 0o755); err != nil {
+		return err
+	}
+	return w.labelProgram()
+}
+
+// likeProgram has the SELinux label of a program of the host. What is written to /run
+// gets one of data, which a policy may not let systemd run.
+const likeProgram, selinuxLabel = "/usr/bin/true", "security.selinux"
+
+// labelProgram does nothing on a host without SELinux.
+func (w *hostWriter) labelProgram() error {
+	dir, base, err := w.folder(likeProgram)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	like, _, err := openRegular(dir, base)
+	if err != nil {
+		return fileError(likeProgram, err)
+	}
+	defer like.Close()
+	attributes, err := readXAttrs(like)
+	label, ok := attributes[selinuxLabel]
+	if err != nil || !ok {
+		return err
+	}
+	if dir, base, err = w.folder(programPath); err != nil {
+		return err
+	}
+	defer dir.Close()
+	f, _, err := openRegular(dir, base)
+	if err != nil {
+		return fileError(programPath, err)
+	}
+	defer f.Close()
+	if err := unix.Fsetxattr(int(f.Fd()), selinuxLabel, label, 0); err != nil {
+		return fmt.Errorf("labelling %w", fileError(programPath, err))
+	}
+	return nil
 }
 
 // writeRun writes a file below /run, with the folders that it needs.
@@ -263,6 +320,10 @@ func LoadFastReboot() error {
 	if err := kexecLoad(s.CommandLine); err != nil {
 		return err
 	}
+	// A trial: from here on no kernel is loaded unless by somebody else.
+	if err := unix.KexecFileLoad(-1, -1, "", unix.KEXEC_FILE_UNLOAD); err != nil {
+		return fmt.Errorf("unloading the kernel: %w", err)
+	}
 	stamp, err := json.Marshal(s)
 	if err != nil {
 		return err
@@ -281,9 +342,17 @@ func LoadFastReboot() error {
 // expected is the deployment that boots next, if it is a new one of the wanted image
 // and nothing speaks against it.
 func expected(root *hostfs.Root, a armed) (*ostree.Deployment, error) {
-	for name, what := range map[string]string{stagedPath: "the staged deployment was not finalized", finalizeFailed: "finalizing failed", kubeletCertPath: "the node has joined"} {
-		if found, err := root.Exists(name); err != nil || found {
-			return nil, errors.Join(fmt.Errorf("%s: %s exists", what, name), err)
+	for _, f := range []struct{ name, means string }{
+		{stagedPath, "the staged deployment was not finalized"},
+		{finalizeFailed, "finalizing failed"},
+		{kubeletCertPath, "the node has joined"},
+	} {
+		found, err := root.Exists(f.name)
+		if err != nil {
+			return nil, fmt.Errorf("looking for %w", err)
+		}
+		if found {
+			return nil, fmt.Errorf("%s: %s is there", f.means, f.name)
 		}
 	}
 	s, err := ostree.OpenSysroot(root)
@@ -386,7 +455,10 @@ func Kexec() error {
 	if s.BootID == "" || s.BootID != bootID("/") || s.CommandLine == "" {
 		return errors.New("the stamp is another boot's")
 	}
-	// Once more, for somebody may have loaded another kernel since.
+	// Whose kernel is loaded cannot be asked, and this program has left none.
+	if err := noKernelLoaded(root); err != nil {
+		return err
+	}
 	if err := kexecLoad(s.CommandLine); err != nil {
 		return err
 	}

@@ -14,6 +14,11 @@ func newFastReboot() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 	}
+	root := "/"
+	install := &cobra.Command{Use: "install", Short: "Put this program into the host's /run", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return failed(daemon.InstallFastReboot(root)) }}
+	install.Flags().StringVar(&root, "root", root, "the host's root is at `DIR`")
+	cmd.AddCommand(install)
 	step := func(name, short string, run func(*cobra.Command) error) {
 		cmd.AddCommand(&cobra.Command{Use: name, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return failed(run(cmd)) }})
 	}

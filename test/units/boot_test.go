@@ -236,3 +236,42 @@ func TestPodman(t *testing.T) {
 		}
 	}
 }
+
+// A fast reboot is armed where it is asked for, by a program that the host has, and not
+// where the program says no.
+func TestFastReboot(t *testing.T) {
+	const say = `case "$*" in
+*"fast-reboot install --root /rootfs"*)
+	mkdir -p /run/oneboot
+	printf '#!/bin/sh\necho "host: $*"\n' >/run/oneboot/oneboot
+	chmod +x /run/oneboot/oneboot
+	exit ;;
+*"fast-reboot arm") echo "host: fast-reboot arm"; exit ;;
+esac
+did oneboot; echo "decides: $*"`
+	for form, make := range forms(t) {
+		for _, tt := range []struct {
+			env   string
+			armed bool
+		}{{"ONEBOOT_FAST_REBOOT=kexec\n", true}, {"", form == "binary"}} {
+			t.Run(form+"/"+tt.env, func(t *testing.T) {
+				t.Parallel()
+				m := make(t, say)
+				m.write("etc/oneboot/firstboot.env", "ONEBOOT_IMAGE="+testImage+"\n"+tt.env)
+				b := m.boot()
+				b.before(t, "oneboot", "machine-config-daemon-pull", kubelet)
+				want := "--fast-reboot off"
+				if tt.env != "" {
+					want = "--fast-reboot kexec"
+				}
+				if !strings.Contains(b.console, want) {
+					t.Errorf("want %q on the console:\n%s", want, b.console)
+				}
+				// The binary is asked always, and goes by the record.
+				if got := strings.Contains(b.console, "host: fast-reboot arm"); got != tt.armed {
+					t.Errorf("armed is %v, want %v:\n%s", got, tt.armed, b.console)
+				}
+			})
+		}
+	}
+}
