@@ -35,17 +35,42 @@ func after(step string) etcFile {
 	return dropIn("[Service]\nExecStartPost=+" + step + "\n")
 }
 
+// newerDaemon is what the machine-config-daemon asks of its reboot since 4.16; the one
+// in these tests is older.
+var newerDaemon = etcFile{name: "/etc/systemd/system/" + rebootUnit + ".d/newer.conf",
+	content: "[Unit]\nRequires=ostree-finalize-staged.service\nAfter=ostree-finalize-staged.service\n"}
+
+const rebootUnit = "machine-config-daemon-reboot.service"
+
+// otherLoader loads another kernel when it is stopped, after oneboot's own unit.
+const otherLoader = `[Unit]
+DefaultDependencies=no
+After=local-fs.target
+Before=oneboot-kexec-load.service final.target
+Conflicts=final.target
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/usr/bin/true
+ExecStop=/usr/libexec/boots/load-other
+`
+
 var fasts = []fast{
 	// The reboot of an update, later, is a normal one.
-	{name: "good and a reboot later", files: []etcFile{{name: "/etc/boots-reboot-once", content: "once\n"}}, later: true, starts: 2, boots: 3},
+	{name: "good and a reboot later", files: []etcFile{newerDaemon, {name: "/etc/boots-reboot-once", content: "once\n"}}, later: true, starts: 2, boots: 3},
 	{name: "the load fails", files: []etcFile{after("/bin/sh -c 'echo 1 >/proc/sys/kernel/kexec_load_disabled'")}, starts: 2, boots: 2, said: "loading the kernel: "},
-	{name: "another unit has loaded another kernel", files: []etcFile{after("/usr/libexec/boots/load-other")}, starts: 2, boots: 2, said: "somebody else has loaded a kernel"},
-	{name: "the stamp is stale", files: []etcFile{{name: "/etc/boots-stale.json", content: `{"bootID":"another","commandLine":"x"}`},
+	{name: "another unit has loaded another kernel", files: []etcFile{newerDaemon, after("/usr/libexec/boots/load-other")}, starts: 2, boots: 2, said: "somebody else has loaded a kernel"},
+	{name: "another unit loads another kernel afterwards", files: []etcFile{{name: "/etc/systemd/system/other-loader.service", content: otherLoader},
+		after("/usr/bin/systemctl start other-loader.service")}, starts: 2, boots: 2, said: "somebody else has loaded a kernel"},
+	{name: "the stamp is stale", files: []etcFile{newerDaemon, {name: "/etc/boots-stale.json", content: `{"bootID":"another","commandLine":"x"}`},
 		after("/bin/sh -c 'cp /etc/boots-stale.json /run/oneboot/kexec.json; rm /run/oneboot/fast-reboot.json'")}, starts: 2, boots: 2, said: "the stamp is another boot's"},
-	{name: "switched off instead", files: []etcFile{{name: "/etc/systemd/system/machine-config-daemon-reboot.service.d/test.conf", content: "[Service]\nExecStart=\nExecStart=/usr/bin/systemctl poweroff\n"}},
+	{name: "switched off instead", files: []etcFile{{name: "/etc/systemd/system/" + rebootUnit + ".d/test.conf", content: "[Service]\nExecStart=\nExecStart=/usr/bin/systemctl poweroff\n"}},
 		off: true, starts: 2, boots: 2},
 	{name: "nothing was finalized", files: []etcFile{{name: "/etc/systemd/system/ostree-finalize-staged.service.d/test.conf", content: "[Service]\nExecStop=\nExecStop=/bin/false\n"}}, starts: 2, boots: 2, stays: true, said: "was not finalized"},
 }
+
+// newArgument is what the new deployment's boot entry has more than the booted one's.
+const newArgument = "boots.new=1"
 
 // TestKexec counts the starts of the firmware: QEMU ends where the machine resets, and
 // does not where a kernel starts another one.
@@ -72,7 +97,7 @@ func kexec(t *testing.T, m master, cases []fast) {
 			var first []boot
 			if f.later || f.off {
 				first = []boot{n.boot(nil)}
-				l.first(first[0], f)
+				l.first(n, first[0], f)
 			}
 			j := n.join(nil)
 			j.boots = append(first, j.boots...)
@@ -82,7 +107,7 @@ func kexec(t *testing.T, m master, cases []fast) {
 }
 
 // first checks a start that does not end with the kubelet's shutdown.
-func (l *lab) first(b boot, f fast) {
+func (l *lab) first(n *node, b boot, f fast) {
 	l.t.Helper()
 	switch k := b.kubelet; {
 	case f.off && (!b.off || k != nil):
@@ -90,6 +115,10 @@ func (l *lab) first(b boot, f fast) {
 	case f.later && (b.off || k == nil || k.Boots != 2 || k.Deployment != l.m.Other.Merge+".0"):
 		l.t.Fatalf("the kubelet is %+v; want the one of the second boot of the new deployment, in the first start; the console:\n%s", k, b.console(120))
 	case f.later:
+		e := n.bootEntry()
+		if want := verdict.KexecCommandLine(e.options, e.linux); k.Arguments != want || !strings.Contains(want, newArgument) {
+			l.t.Errorf("got the arguments\n%s\nwant\n%s", k.Arguments, want)
+		}
 		l.t.Logf("from the reboot to the next kernel's first unit, by kexec: %s", b.gap())
 	}
 }
@@ -107,7 +136,7 @@ func (l *lab) fastNode(files ...etcFile) *node {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	n := l.node(l.m.Other, append([]etcFile{enableOneboot,
+	n := l.node(l.m.Other, append([]etcFile{enableOneboot, {name: "/etc/boots-argument", content: newArgument + "\n"},
 		{name: "/etc/oneboot/firstboot.env", content: "ONEBOOT_FAST_REBOOT=kexec\n"},
 		{name: "/etc/oneboot/fast-reboot.allow", content: verdict.VirtualAllowed + "\n"},
 		{name: "/etc/containers/registries.conf", content: fmt.Sprintf("unqualified-search-registries = []\n[[registry]]\nprefix = \"registry.invalid\"\nlocation = %q\ninsecure = true\n",
@@ -126,6 +155,9 @@ func (l *lab) arrived(n *node, j journey, f fast) {
 	}
 	if len(j.boots) != f.starts || j.kubelet.Boots != f.boots || j.kubelet.Deployment != want || j.kubelet.Release != release {
 		l.t.Errorf("%d starts of the firmware, %d boots, %s (%s); want %d, %d, %s (%s)", len(j.boots), j.kubelet.Boots, j.kubelet.Deployment, j.kubelet.Release, f.starts, f.boots, want, release)
+	}
+	if got, want := j.kubelet.Arguments, n.bootEntry().options; got != strings.TrimSpace(want) || strings.Contains(got, newArgument) == f.stays {
+		l.t.Errorf("got the arguments\n%s\nwant\n%s", got, want)
 	}
 	ids, ok := n.read("/ostree/deploy/" + sysroot.Stateroot + "/var/lib/boots/ids")
 	seen := map[string]bool{}

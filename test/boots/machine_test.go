@@ -53,6 +53,7 @@ type mark struct {
 	Deployment string  `json:"deployment"`
 	Release    string  `json:"release"`
 	Origin     string  `json:"origin"`
+	Arguments  string  `json:"arguments"`
 	at         time.Time
 }
 

@@ -61,6 +61,8 @@ type mark struct {
 	Release string `json:"release"`
 	// Origin is the text of its origin file.
 	Origin string `json:"origin"`
+	// Arguments are the kernel's.
+	Arguments string `json:"arguments"`
 }
 
 const bootsFile = "/var/lib/boots/ids"
@@ -180,10 +182,14 @@ func newMark() (mark, error) {
 	if err != nil {
 		return mark{}, err
 	}
+	arguments, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return mark{}, err
+	}
 	release, err := os.ReadFile("/usr/lib/boots-release")
 	return mark{
 		BootID: all[len(all)-1], Boots: len(all), Uptime: seconds, Deployment: filepath.Base(d.Dir),
-		Release: strings.TrimSpace(string(release)), Origin: string(origin),
+		Release: strings.TrimSpace(string(release)), Origin: string(origin), Arguments: strings.TrimSpace(string(arguments)),
 	}, err
 }
 

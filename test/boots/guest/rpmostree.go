@@ -59,6 +59,10 @@ func rpmOSTree(args []string) error {
 	return fmt.Errorf("%q is nothing that this stand-in does", args)
 }
 
+// addedArgument is what the new deployment has more than the booted one, as if the
+// MachineConfig had asked for it.
+const addedArgument = "/etc/boots-argument"
+
 // rebase pulls the image that an ostree image reference names and stages a
 // deployment of it, which the shutdown makes the default one.
 func rebase(reference string) error {
@@ -85,7 +89,11 @@ func rebase(reference string) error {
 	if err := pull(ref); err != nil {
 		return err
 	}
-	return ostree("admin", "deploy", "--stage", "--os="+sysroot.Stateroot, "--origin-file="+origin.Name(), commit)
+	args := []string{"admin", "deploy", "--stage", "--os=" + sysroot.Stateroot, "--origin-file=" + origin.Name()}
+	if argument, err := os.ReadFile(addedArgument); err == nil {
+		args = append(args, "--karg-append="+strings.TrimSpace(string(argument)))
+	}
+	return ostree(append(args, commit)...)
 }
 
 // pull writes to the system's repository, which is read-only: rpm-ostreed too
